@@ -200,18 +200,19 @@ void Call::Impl::plan_reply() noexcept {
   outgoing.max_reply = Binding::max_reply_of(entry, variable);
   outgoing.no_ddp = transformed;
   outgoing.only_short = !Binding::allows_long_of(entry);
-  planned = true;
+  planned = binding_ok && !dressed;
 }
 
 bool Call::submit(Completion completion, void* argument) noexcept {
   Impl& c = *impl_;
   if (c.begun && !c.caller.retired() && !base::forked) [[likely]] {
     c.begun = false;
-    c.status = c.check();
     c.args->finish();
-    c.args->fail();  // drops what may be written after this
+    const bool is_fine = c.planned && c.args->ok() && !c.outgoing.message.borrows();
+    c.status = is_fine ? CallStatus::kOk : c.check();
     if (!c.planned) [[unlikely]]
       c.plan_reply();
+    c.args->fail();  // drops what may be written after this
   } else {
     if (!c.refuse_submit())
       return false;

@@ -55,6 +55,30 @@ void copy_words(std::byte* to, const std::byte* from, uint32_t length) noexcept 
     move(uint32_t{0});
 }
 
+// The words of an RPC header, and whatever else moves with them and not in a chunk.
+bool is_plain(std::span<const Piece> pieces) noexcept {
+  if (pieces.empty() || pieces[0].item || pieces[0].bytes.length < sizeof(uint32_t)) [[unlikely]]
+    return false;
+  return pieces.size() == 1 || std::ranges::none_of(pieces, &Piece::eligible);
+}
+
+// Writes them one behind the other, without the call's XID, which comes first in the first of them.
+void gather(std::byte* to, std::span<const Piece> pieces) noexcept {
+  const MemorySpan& first = pieces[0].bytes;
+  constexpr uint32_t kXid = sizeof(uint32_t);
+  copy_words(to + kXid, first.data + kXid, first.length - kXid);
+  to += first.length;
+  for (const Piece& piece : pieces.subspan(1)) {
+    std::memcpy(to, piece.bytes.data, piece.bytes.length);
+    to += piece.bytes.length;
+    if (!piece.item)
+      continue;
+    const uint32_t pad = xdr_pad(piece.bytes.length);
+    std::memset(to, 0, pad);
+    to += pad;
+  }
+}
+
 }  // namespace
 
 // Something has happened to the connection since the last look, or its window is full.
@@ -73,16 +97,15 @@ bool PlainCalls::look() noexcept {
 }
 
 bool PlainCalls::submit(Call::Impl& call) noexcept {
-  if ((requester_ == nullptr || !requester_->may_begin_plain()) && !look()) [[unlikely]]
-    return false;
   xprt::OutgoingCall& outgoing = call.outgoing;
   const std::span<const Piece> pieces = outgoing.message.pieces();
-  if (pieces.size() != 1 || pieces[0].item || !outgoing.results.empty() || outgoing.resend ||
-      outgoing.released != nullptr || outgoing.max_reply > longest_reply_) [[unlikely]]
+  if (!outgoing.results.empty() || outgoing.resend || outgoing.released != nullptr ||
+      !is_plain(pieces)) [[unlikely]]
     return false;
-  const MemorySpan& bytes = pieces[0].bytes;
-  const uint64_t length = kTransport + uint64_t{bytes.length};
-  if (length > longest_ || bytes.length < sizeof(uint32_t)) [[unlikely]]
+  if ((requester_ == nullptr || !requester_->may_begin_plain()) && !look()) [[unlikely]]
+    return false;
+  const uint64_t length = kTransport + outgoing.message.stream_length();
+  if (length > longest_ || outgoing.max_reply > longest_reply_) [[unlikely]]
     return false;
   std::byte* const to = lane_->begin(static_cast<uint32_t>(length));
   if (to == nullptr) [[unlikely]]
@@ -97,11 +120,10 @@ bool PlainCalls::submit(Call::Impl& call) noexcept {
   const __m256i xids = _mm256_set1_epi32(static_cast<int>(be(xid)));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
                       _mm256_blend_epi32(load(header_), xids, 0b1000'0001));
-  copy_words(to + kTransport + sizeof xid, bytes.data + sizeof xid,
-             bytes.length - static_cast<uint32_t>(sizeof xid));
-  lane_->send(static_cast<uint32_t>(length));
+  gather(to + kTransport, pieces);
   if (sampled) [[unlikely]]
     link_.engine().before_posting();
+  lane_->send(static_cast<uint32_t>(length));
   if (!in_burst_ || link_.lacks_ticks()) [[unlikely]]
     link_.on_sent_in_lane();
   return true;

@@ -1,6 +1,6 @@
 // Plain calls over a driver that has a lane (fabric/lane.h): each is looked at where it lies, run
 // and answered before the next one, without a Receive, a completion or a work request. A plain call
-// has no chunk and the flavour AUTH_NONE; its procedure may run twice and runs on the poll core;
+// has no chunk, and the flavour AUTH_NONE or AUTH_SYS; its procedure may run twice and runs on the poll core;
 // and nothing of its connection waits. plain_calls_datapath.cc has its whole life, top to bottom.
 // All other calls come the general way, and so does each plain call while open() says no.
 #pragma once
@@ -48,9 +48,10 @@ class PlainCalls final : public fabric::LaneUser {
     }
   };
   struct Found {
-    const Procedure* procedure;  // null: NULL, which has no handler
-    ProcedureCounters* counters;
-    bool serves;
+    uint32_t number = 0;
+    bool serves = false;
+    const Procedure* procedure = nullptr;  // null: NULL, which has no handler
+    ProcedureCounters* counters = nullptr;
   };
 
   bool open() noexcept;
@@ -59,7 +60,8 @@ class PlainCalls final : public fabric::LaneUser {
   Found find(uint32_t number) const noexcept;
   bool answer_null(fabric::Lane& lane, const fabric::LaneMessage& message, uint32_t xid) noexcept;
   ServedCall* take_record() noexcept;
-  void fill(ServedCall& call, const Found& found, uint32_t xid, uint32_t number) noexcept;
+  void fill(ServedCall& call, uint32_t xid, uint32_t number, uint32_t body) noexcept;
+  static uint32_t credential_length(const fabric::LaneMessage& message, __m256i b) noexcept;
   bool run(fabric::Lane& lane, ServedCall& call) noexcept;
   void leave(ServedCall& call) noexcept;
   [[gnu::cold]] void sample(ServedCall& call, uint32_t xid, uint32_t number) noexcept;
@@ -75,6 +77,7 @@ class PlainCalls final : public fabric::LaneUser {
   runtime::Link& link_;
   uint64_t edition_ = UINT64_MAX;  // of the service table, for which the templates were made
   const ServiceEntry* service_ = nullptr;
+  Found found_;           // the procedure of the last call
   uint32_t asked_ = 0;    // credits that each call asks for, as they stand in its header
   uint32_t credits_ = 0;  // that the replies grant
 };

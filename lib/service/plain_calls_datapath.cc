@@ -27,9 +27,14 @@ constexpr uint32_t be(uint32_t value) {
 }
 
 // Which words of a call are the same in each: not its XIDs (words 0 and 7), the credits that it
-// asks for (2) and its procedure (12).
+// asks for (2), its procedure (12), its credential's flavour and length (13 and 14), and what comes
+// behind these.
 alignas(32) constexpr std::array<uint32_t, 8> kSameA = {0, ~0u, 0, ~0u, ~0u, ~0u, ~0u, 0};
-alignas(32) constexpr std::array<uint32_t, 8> kSameB = {~0u, ~0u, ~0u, ~0u, 0, ~0u, ~0u, ~0u};
+alignas(32) constexpr std::array<uint32_t, 8> kSameB = {~0u, ~0u, ~0u, ~0u, 0, 0, 0, 0};
+constexpr uint32_t kVerifier = kTransport + 32;  // of a call whose credential has no body
+constexpr uint32_t kNoneBytes = 8;                // of a verifier or credential that is AUTH_NONE
+constexpr uint32_t kAlways = 64;                  // what is looked at of each call
+constexpr uint32_t kNotPlain = UINT32_MAX;
 
 __m256i load(const std::array<uint32_t, 8>& words) noexcept {
   return _mm256_load_si256(reinterpret_cast<const __m256i*>(words.data()));
@@ -67,6 +72,7 @@ bool PlainCalls::goes_on() const noexcept {
 void PlainCalls::make_templates(uint32_t credits) noexcept {
   edition_ = dispatcher_.last_edition_;
   service_ = dispatcher_.last_service_;
+  found_ = find(0);
   credits_ = credits;
   call_a_ = {0, be(1), 0, 0, 0, 0, 0, 0};
   call_b_ = {0, be(2), be(service_->binding->program), be(service_->binding->version), 0, 0, 0, 0};
@@ -81,7 +87,8 @@ PlainCalls::Found PlainCalls::find(uint32_t number) const noexcept {
                           : procedure->idempotent && (procedure->dispatch != Dispatch::kWorker ||
                                                       link_.core().workers() == nullptr);
   ProcedureCounters* const all = dispatcher_.last_counters_;
-  return {procedure, all != nullptr ? &all[service_->index_of(procedure)] : nullptr, serves};
+  return {number, serves, procedure,
+          all != nullptr ? &all[service_->index_of(procedure)] : nullptr};
 }
 
 void PlainCalls::on_burst(fabric::Lane& lane, uint32_t most) noexcept {
@@ -100,25 +107,28 @@ void PlainCalls::on_burst(fabric::Lane& lane, uint32_t most) noexcept {
       break;
     const auto a = message.load<__m256i>(0);
     const auto b = message.load<__m256i>(32);
-    const auto verifier = message.load<uint32_t>(64);
     const __m256i wrong =
         _mm256_or_si256(_mm256_and_si256(_mm256_xor_si256(a, load(call_a_)), load(kSameA)),
                         _mm256_and_si256(_mm256_xor_si256(b, load(call_b_)), load(kSameB)));
     const auto xid = static_cast<uint32_t>(_mm256_extract_epi32(a, 0));
     // The XID in the transport header must be that of the message (V1-HDR-16).
-    if (!_mm256_testz_si256(wrong, wrong) || verifier != 0 ||
+    if (!_mm256_testz_si256(wrong, wrong) ||
         xid != static_cast<uint32_t>(_mm256_extract_epi32(a, 7)) ||
         asked_ != static_cast<uint32_t>(_mm256_extract_epi32(a, 2))) [[unlikely]]
       break;
+    const uint32_t body = credential_length(message, b);
+    if (body == kNotPlain) [[unlikely]]
+      break;
     const uint32_t number = be(static_cast<uint32_t>(_mm256_extract_epi32(b, 4)));
-    const Found found = find(number);
-    if (!found.serves) [[unlikely]]
+    if (number != found_.number) [[unlikely]]
+      found_ = find(number);
+    if (!found_.serves) [[unlikely]]
       break;
     const bool sampled = stages.samples(be(xid));
-    if (found.procedure == nullptr && !sampled) [[likely]] {
+    if (found_.procedure == nullptr && !sampled) [[likely]] {
       if (!answer_null(lane, message, xid)) [[unlikely]]
         break;
-      tally.count(found.counters, length - kTransport, kReplyHeader);
+      tally.count(found_.counters, length - kTransport, kReplyHeader);
       ++served;
       continue;
     }
@@ -128,11 +138,14 @@ void PlainCalls::on_burst(fabric::Lane& lane, uint32_t most) noexcept {
     std::byte* const bytes = call.receive.data();
     store(bytes, a);
     store(bytes + 32, b);
-    std::memset(bytes + 64, 0, sizeof verifier);
-    message.copy(bytes + kShortest, kShortest, length - kShortest);
+    const uint32_t verifier = kVerifier + body;
+    message.copy(bytes + kAlways, kAlways, verifier - std::min(verifier, kAlways));
+    std::memset(bytes + verifier, 0, kNoneBytes);
+    message.copy(bytes + verifier + kNoneBytes, verifier + kNoneBytes,
+                 length - verifier - kNoneBytes);
     lane.take(message);
     call.whole = {bytes + kTransport, length - kTransport};
-    fill(call, found, be(xid), number);
+    fill(call, be(xid), number, body);
     if (sampled) [[unlikely]]
       sample(call, be(xid), number);
     if (!run(lane, call)) [[unlikely]] {
@@ -140,7 +153,7 @@ void PlainCalls::on_burst(fabric::Lane& lane, uint32_t most) noexcept {
       leave(call);
       break;
     }
-    tally.count(found.counters, length - kTransport, call.reply.stream_length());
+    tally.count(found_.counters, length - kTransport, call.reply.stream_length());
     ++served;
     if (dispatcher_.services_.edition() != edition_) [[unlikely]]  // by the handler itself
       break;
@@ -152,6 +165,22 @@ void PlainCalls::on_burst(fabric::Lane& lane, uint32_t most) noexcept {
     link_.engine().end_plain(*record);
     link_.core().call_pool().put(*record);
   }
+}
+
+// Bytes of the body of the call's credential, with the pad. The flavour is AUTH_NONE, or AUTH_SYS
+// with a body, which its handler may decode; the verifier behind it is AUTH_NONE.
+uint32_t PlainCalls::credential_length(const fabric::LaneMessage& message, __m256i b) noexcept {
+  const auto flavor = static_cast<uint32_t>(_mm256_extract_epi32(b, 5));
+  const auto bytes = be(static_cast<uint32_t>(_mm256_extract_epi32(b, 6)));
+  if (flavor == 0 && bytes == 0) {
+    const bool none = _mm256_extract_epi32(b, 7) == 0 && message.load<uint32_t>(kAlways) == 0;
+    return none ? 0 : kNotPlain;
+  }
+  const uint32_t body = (bytes + 3) & ~3u;
+  if (flavor != be(static_cast<uint32_t>(AuthFlavor::kSys)) || bytes == 0 || bytes > kMaxAuthBody ||
+      message.length() < kShortest + body || message.load<uint64_t>(kVerifier + body) != 0)
+    return kNotPlain;
+  return body;
 }
 
 bool PlainCalls::answer_null(fabric::Lane& lane, const fabric::LaneMessage& message,
@@ -183,19 +212,24 @@ ServedCall* PlainCalls::take_record() noexcept {
   return call;
 }
 
-void PlainCalls::fill(ServedCall& call, const Found& found, uint32_t xid,
-                      uint32_t number) noexcept {
+void PlainCalls::fill(ServedCall& call, uint32_t xid, uint32_t number, uint32_t body) noexcept {
   call.xid = xid;
   call.message = {&call.whole, 1};
   call.dispatcher = &dispatcher_;
   call.service = service_;
-  call.procedure = found.procedure;
+  call.procedure = found_.procedure;
   call.counters = nullptr;  // the burst counts it, unless it leaves
   call.header.xid = xid;
   call.header.program = service_->binding->program;
   call.header.version = service_->binding->version;
   call.header.procedure = number;
   call.header.credential = {};
+  if (body != 0) {
+    constexpr uint32_t kLength = kVerifier - kTransport - sizeof(uint32_t);
+    call.header.credential = {
+        AuthFlavor::kSys,
+        ItemView(call.message, kVerifier - kTransport, xdr::load_u32(call.whole.data + kLength))};
+  }
   call.header.verifier = {};
   call.not_before_ns = 0;
   call.replay = nullptr;
@@ -203,8 +237,7 @@ void PlainCalls::fill(ServedCall& call, const Found& found, uint32_t xid,
   call.answered = false;
   call.answer = Answer::kResults;
   call.args = Decoder(call.message);
-  for (uint32_t read = 0; read != kCallHeader; read += sizeof(uint64_t))
-    call.args.get_u64();
+  call.args.skip_run(kCallHeader + body);
   open_reply(call);
 }
 
@@ -230,10 +263,10 @@ bool PlainCalls::run(fabric::Lane& lane, ServedCall& call) noexcept {
   const auto xid = static_cast<int>(be(call.xid));
   store(to, _mm256_blend_epi32(load(reply_a_), _mm256_set1_epi32(xid), 0b1000'0001));
   std::memcpy(to + kTransport, reply.data(), reply.size());
-  lane.send(length);
-  call.results.reset();
   if (call.stages != nullptr) [[unlikely]]
     end_sample(call);
+  lane.send(length);
+  call.results.reset();
   return true;
 }
 

@@ -52,16 +52,6 @@ void Encoder::limit_run() noexcept {
   end_ = ok() ? next_ + run : next_;
 }
 
-void Encoder::finish() noexcept {
-  if (next_ == start_)
-    return;
-  uint32_t length = static_cast<uint32_t>(next_ - start_);
-  // datapath-allow: grows once; a message keeps its capacity from call to call
-  message_.pieces_.push_back({{start_, length, region_}, false, false});
-  message_.stream_length_ += length;
-  start_ = next_;
-}
-
 // Begins another buffer, of `wanted` bytes if that can be had and is sensible.
 bool Encoder::next_buffer(uint64_t wanted) noexcept {
   finish();

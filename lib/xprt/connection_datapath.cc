@@ -28,21 +28,21 @@ void Connection::prefetch() const noexcept {
 
 void Connection::on_completions(std::span<const Completion> completions) {
   RRDK_ON_CORE(impl_->link.pool);
-  impl_->link.plain_limit = 0;
   if (!completions.empty())
     impl_->foresee(completions[0]);
   for (size_t i = 0; i != completions.size(); ++i) {
     if (i + 1 != completions.size())
       impl_->foresee(completions[i + 1]);
+    impl_->link.plain_limit = 0;
     impl_->dispatch(completions[i]);
   }
   impl_->pump();
+  impl_->link.plain_limit = 0;
 }
 
 // Copied Sends are done when they are posted, and those that went at once before.
 void Connection::on_posted() {
   RRDK_ON_CORE(impl_->link.pool);
-  impl_->link.plain_limit = 0;
   while (Job* job = impl_->link.sends.pop_copied()) {
     if (job->tag.kind == WorkKind::kReply)
       impl_->responder.on_reply_completed(*static_cast<ServedCall*>(job->tag.owner));
@@ -50,6 +50,7 @@ void Connection::on_posted() {
       impl_->requester.advance(*static_cast<OutgoingCall::State*>(job->tag.owner));
   }
   impl_->pump();
+  impl_->link.plain_limit = 0;
 }
 
 void Connection::set_sender(Sender* sender) noexcept {
@@ -248,17 +249,18 @@ void Connection::Impl::pump_sends() noexcept {
 
 void Connection::on_tick(uint64_t now_ns) {
   RRDK_ON_CORE(impl_->link.pool);
-  impl_->link.plain_limit = 0;
   impl_->requester.on_tick(now_ns);
   impl_->properties.on_tick(now_ns);
   if (impl_->responder.waiting() || impl_->responder.reading()) [[unlikely]]
     impl_->responder.on_tick(now_ns);
   impl_->pump();
+  impl_->link.plain_limit = 0;
 }
 
 void Connection::start_waiting() {
   RRDK_ON_CORE(impl_->link.pool);
   impl_->pump();
+  impl_->link.plain_limit = 0;
 }
 bool Connection::wants_turn() const noexcept {
   return impl_->responder.backlogged();
@@ -267,13 +269,13 @@ bool Connection::wants_turn() const noexcept {
 void Connection::submit(OutgoingCall& call) {
   RRDK_ON_CORE(impl_->link.pool);
   RRDK_ASSERT(call.state->stage == CallStage::kIdle, call.state->stage);
-  impl_->link.plain_limit = 0;
   impl_->requester.submit(call);
+  impl_->link.plain_limit = 0;
 }
 void Connection::cancel(OutgoingCall& call) {
   RRDK_ON_CORE(impl_->link.pool);
-  impl_->link.plain_limit = 0;
   impl_->requester.cancel(call);
+  impl_->link.plain_limit = 0;
 }
 void Connection::forget_plain_limit() noexcept {
   impl_->link.plain_limit = 0;

@@ -259,6 +259,7 @@ class Requester {
 inline uint32_t Requester::begin_plain(OutgoingCall& call) noexcept {
   State& state = *call.state;
   RRDK_ASSERT(state.stage == CallStage::kIdle && first_free_ < asked, state.stage, first_free_);
+  RRDK_ASSERT(plain_limit_holds() && may_start());
   if (!state.clean) [[unlikely]]
     reset(state);
   state.clean = false;

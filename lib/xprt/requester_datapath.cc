@@ -300,6 +300,7 @@ void Requester::conclude(State& call, CallStatus status) noexcept {
   RRDK_ASSERT(call.stage == CallStage::kInFlight || call.lent, call.stage);
   call.status = status;
   call.stage = CallStage::kRevoking;
+  link_.plain_limit = 0;  // invalidations may have to wait
   if (call.num_offers != 0 && link_.up()) {
     if (!link_.sends.idle() || !emit_revoke(call))
       link_.sends.push(call.revoke_job);

@@ -416,7 +416,15 @@ class Encoder {
     return message_.stream_length_ + static_cast<uint64_t>(next_ - start_);
   }
   /** Completes the message; called before it is sent. More may still be written. */
-  void finish() noexcept;
+  void finish() noexcept {
+    if (next_ == start_)
+      return;
+    const auto length = static_cast<uint32_t>(next_ - start_);
+    // datapath-allow: grows once; a message keeps its capacity from call to call
+    message_.pieces_.push_back({{start_, length, region_}, false, false});
+    message_.stream_length_ += length;
+    start_ = next_;
+  }
 
   /**
    * A place in the stream to which rewind() can return, forgetting what came after (a handler that
