@@ -132,6 +132,9 @@ class QueuePair final : public fabric::QueuePair,
     bool done;
   };
   static_assert(sizeof(Record) <= 48);
+  static bool is_large_read(const Record& r) noexcept {
+    return r.op == fabric::Op::kRead && r.length > kMostStagedWhole;
+  }
   // What the peer asked to read, in order.
   struct Response {
     uint32_t sink_stag;
@@ -333,6 +336,7 @@ class QueuePair final : public fabric::QueuePair,
   std::unique_ptr<std::byte[]> copies_;  // of Sends that are copied and wait for TCP, by record
   bool rtr_read_pending_ = false;        // a Read of nothing, which said that we are ready
   uint32_t reads_answered_ = 0;
+  uint32_t large_reads_ = 0;    // of more than kMostStagedWhole bytes, without their data
   uint32_t refused_read_ = 0;   // by the peer
   uint32_t fault_read_ = 0;     // of the peer's, whose key died under it
   uint64_t read_head_ = 0;      // oldest record that may be a Read without its data

@@ -20,8 +20,8 @@ namespace {
 // are staged.
 constexpr uint32_t kMostFills = 16;
 constexpr uint32_t kMostStaged = 64 << 10;
-// Room behind the payload of a segment, for its trailer and the next one's header, and behind the
-// last one of a message, which small ones may follow. More would only be copied twice.
+// Room behind a large payload of a segment, for its trailer and the next one's header, and behind
+// the last one of a message, which small ones may follow. More would only be copied twice.
 constexpr uint32_t kRoomBehind = 64;
 constexpr uint32_t kRoomForSmall = 4096;
 
@@ -105,13 +105,15 @@ bool QueuePair::fill() noexcept {
 }
 
 // In the staging buffer, for what comes next or behind the payload that is under way. A large
-// payload can come only where there is a place for it.
+// payload can come only where there is a place for it. Small ones are taken together with what is
+// around them, and so are the segments of a message that its sender cuts into small ones.
 uint32_t QueuePair::room() const noexcept {
   uint32_t most = kStaging;
-  if (in_.stage == Stage::kPayload && !in_.header.last)
+  const bool large = in_.stage == Stage::kPayload && in_.payload > kMostStagedWhole;
+  if (large && !in_.header.last)
     most = kRoomBehind;
-  else if (in_.stage == Stage::kPayload || stags_.any_writable() ||
-           reads_answered_ + 1 != cursor_.read_number)
+  else if (in_.stage == Stage::kPayload ? large
+                                        : stags_.any_for_large_writes() || large_reads_ != 0)
     most = kRoomForSmall;
   return std::min(most, kStaging - staged_end_);
 }

@@ -183,6 +183,7 @@ bool QueuePair::end_response() noexcept {
     return true;
   read_received_ = 0;
   ++reads_answered_;
+  large_reads_ -= is_large_read(record(read_head_));
   record(read_head_).done = true;
   return true;
 }

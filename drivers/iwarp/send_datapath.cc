@@ -163,6 +163,7 @@ void QueuePair::record_send(const fabric::SendWr& wr) noexcept {
   if (r.done)
     return;
   r.length = static_cast<uint32_t>(length);
+  large_reads_ += is_large_read(r);
   add_spans(r, wr);
 }
 

@@ -12,6 +12,10 @@
 
 namespace rrdk::iwarp {
 
+// A tagged payload of up to so many bytes is taken from TCP together with what is around it, and
+// copied to its place: that costs less than a system call of its own.
+constexpr uint32_t kMostStagedWhole = 4096;
+
 class Stags {
  public:
   explicit Stags(uint32_t count) : keys_(count) {}
@@ -33,14 +37,17 @@ class Stags {
   // Takes a key's meaning away, if it has one. False: it was never reserved.
   bool kill(uint32_t key) noexcept;
   void kill_all() noexcept;
-  // Whether the peer may write somewhere.
-  bool any_writable() const noexcept { return writable_ != 0; }
+  // Whether the peer may write more than kMostStagedWhole bytes somewhere.
+  bool any_for_large_writes() const noexcept { return for_large_writes_ != 0; }
   // Null: no such key has a meaning now.
   const Window* find(uint32_t key) const noexcept {
     return keys_.use(key) == drivers::KeyTable::Use::kBound ? &windows_[keys_.index(key)] : nullptr;
   }
 
  private:
+  static bool for_large_writes(const Window& window) noexcept {
+    return window.rights == fabric::Rights::kRemoteWrite && window.length > kMostStagedWhole;
+  }
   // With a connection's first key. False: there is no memory.
   bool begin() noexcept try {
     windows_.resize(keys_.size());
@@ -51,7 +58,7 @@ class Stags {
 
   drivers::KeyTable keys_;
   std::vector<Window> windows_;  // of keys that are bound; empty until the first is reserved
-  uint32_t writable_ = 0;        // how many of them are for writing
+  uint32_t for_large_writes_ = 0;
 };
 
 }  // namespace rrdk::iwarp

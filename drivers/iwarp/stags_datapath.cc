@@ -11,8 +11,8 @@ bool Stags::bind(uint32_t key, const MemorySpan& span, fabric::Rights rights) no
   if (keys_.use(key) != Use::kReserved)
     return false;
   keys_.set(key, Use::kBound);
-  windows_[keys_.index(key)] = {span.data, span.length, rights};
-  writable_ += rights == fabric::Rights::kRemoteWrite;
+  Window& window = windows_[keys_.index(key)] = {span.data, span.length, rights};
+  for_large_writes_ += for_large_writes(window);
   return true;
 }
 
@@ -22,14 +22,14 @@ bool Stags::kill(uint32_t key) noexcept {
     return false;
   RRDK_ASSERT(use != Use::kBound || keys_.index(key) < windows_.size());
   if (use == Use::kBound)
-    writable_ -= windows_[keys_.index(key)].rights == fabric::Rights::kRemoteWrite;
+    for_large_writes_ -= for_large_writes(windows_[keys_.index(key)]);
   keys_.set(key, Use::kDead);
   return true;
 }
 
 void Stags::kill_all() noexcept {
   keys_.for_each_bound([this](uint32_t key) { keys_.set(key, Use::kDead); });
-  writable_ = 0;
+  for_large_writes_ = 0;
 }
 
 }  // namespace rrdk::iwarp

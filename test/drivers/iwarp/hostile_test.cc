@@ -124,6 +124,32 @@ TEST_F(RawClient, MessagesInAnyPiecesArriveWhole) {
   }
 }
 
+// Each of them would otherwise need a system call of its own, and a poll makes a few only.
+TEST_F(RawClient, SmallSegmentsOfALargeMessageAreTakenTogether) {
+  constexpr uint32_t kSegments = 40;
+  connect();
+  Bytes all;
+  for (uint32_t i = 0; i != kSegments; ++i) {
+    const Bytes one = fpdu({.tagged = true,
+                            .last = i + 1 == kSegments,
+                            .opcode = Opcode::kWrite,
+                            .stag = write_key_,
+                            .offset = base() + i},
+                           payload(1000));
+    all.insert(all.end(), one.begin(), one.end());
+  }
+  const Bytes message = send(1, payload(10));
+  all.insert(all.end(), message.begin(), message.end());
+  peer_.say(all);
+  std::array<fabric::Completion, 8> out;
+  uint32_t received = 0;
+  for (int i = 0; i != 100'000 && window().data[0] == std::byte{0x5a}; ++i)
+    received = pair_.server.cq->poll(out);
+  EXPECT_EQ(received, 1u);
+  const Bytes last = payload(1000);
+  EXPECT_EQ(std::memcmp(window().data + kSegments - 1, last.data(), last.size()), 0);
+}
+
 TEST_F(RawClient, WhatBreaksTheProtocolIsTerminated) {
   connect();
   const Bytes some = payload(16);
