@@ -33,8 +33,8 @@ URI:
   verbs://HOST[:PORT]   an RDMA device, or Linux's rxe or siw
   HOST is a name, an IPv4 address, or an IPv6 address in brackets.
   Any client's address may have ?timeout=SECONDS, and a server's of shm and
-  iwarp; iwarp also silence=SECONDS, and its clients crc=1 and mpa=1; verbs
-  device=NAME and windows=no; joined by &.
+  iwarp; iwarp also silence=SECONDS and congestion=NAME, and its clients crc=1
+  and mpa=1; verbs device=NAME and windows=no; joined by &.
 )";
 
 constexpr const char* kTail = R"(

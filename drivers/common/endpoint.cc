@@ -122,19 +122,23 @@ fabric::Identity group_of(const Endpoint4Or6& endpoint) {
   return group;
 }
 
+bool on_one_host(const Endpoint4Or6& near, const Endpoint4Or6& far) {
+  const fabric::Identity who = identity_of(far);
+  const bool loopback =
+      who.words[0] == AF_INET
+          ? ntohl(static_cast<in_addr_t>(who.words[1])) >> 24 == IN_LOOPBACKNET
+          : far.storage.ss_family == AF_INET6 &&
+                IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(far.storage).sin6_addr);
+  return loopback || (who.known() && identity_of(near) == who);
+}
+
 fabric::Identity origin_of(const Endpoint4Or6& near, const Endpoint4Or6& far,
                            uint32_t ipv4_prefix) {
-  fabric::Identity origin = identity_of(far);
-  const bool v4 = origin.words[0] == AF_INET;
-  const uint32_t address = v4 ? ntohl(static_cast<in_addr_t>(origin.words[1])) : 0;
-  const bool loopback =
-      v4 ? address >> 24 == IN_LOOPBACKNET
-         : far.storage.ss_family == AF_INET6 &&
-               IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(far.storage).sin6_addr);
-  if (loopback || (origin.known() && identity_of(near) == identity_of(far)))
+  if (on_one_host(near, far))
     return {{AF_INET, htonl(INADDR_LOOPBACK), 0}};
-  if (v4)
-    origin.words[1] = htonl(address & ~uint32_t{0} << (32 - ipv4_prefix));
+  fabric::Identity origin = identity_of(far);
+  if (origin.words[0] == AF_INET)
+    origin.words[1] &= htonl(~uint32_t{0} << (32 - ipv4_prefix));
   else
     origin.words[2] = 0;
   return origin;

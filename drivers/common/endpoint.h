@@ -72,6 +72,8 @@ fabric::Identity identity_of(const Endpoint4Or6& endpoint);
 // As identity_of(), but an IPv6 address counts as its /64, in which a host can take any address.
 // Link-local and loopback addresses stand for themselves.
 fabric::Identity group_of(const Endpoint4Or6& endpoint);
+// Whether what connects them stays on this host.
+bool on_one_host(const Endpoint4Or6& near, const Endpoint4Or6& far);
 // As identity_of(), but addresses of one IPv6 /64 are one, those of a link among them, and so are
 // IPv4 addresses that share the first `ipv4_prefix` bits, 1 to 32, and all addresses of this host:
 // who is on it can come from each of 127.0.0.0/8.

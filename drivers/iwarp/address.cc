@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/uri.h"
+#include "drivers/iwarp/congestion.h"
 
 namespace rrdk::iwarp {
 
@@ -20,6 +21,10 @@ bool take_option(const std::string& name, const std::string& value, Address& add
   if (name == "silence") {
     address.silence = base::parse_timeout(value).value_or(std::chrono::seconds(0));
     return address.silence >= kLeastSilence;
+  }
+  if (name == "congestion") {
+    address.congestion = value;
+    return !value.empty() && value.size() <= kLongestCongestion;
   }
   uint32_t number = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
@@ -52,7 +57,7 @@ Result<Address> parse_address(const std::string& text) {
     if (!take_option(name, value, address))
       return bad(std::string("\"").append(name).append("=").append(value).append(
           "\" is no option; there are crc=0 and 1, mpa=1 and 2, timeout=1 to 3600 and silence=3 to "
-          "3600 (seconds)"));
+          "3600 (seconds), and congestion=NAME"));
   }
   return address;
 }

@@ -5,6 +5,8 @@
 //              which a peer must have sent its whole request
 //   silence=S  seconds without a word from the peer's host, its TCP included, until a connection
 //              has ended, 3 to 3600
+//   congestion=NAME
+//              TCP's congestion control, as in net.ipv4.tcp_available_congestion_control
 // For a client:
 //   crc=1      asks for CRC32C; either end can insist on it, and a listener agrees
 //   mpa=1      asks as RFC 5044 says, for servers that do not know RFC 6581: Read depths are not
@@ -44,6 +46,7 @@ struct Address {
   uint8_t mpa_revision = 2;
   std::optional<std::chrono::milliseconds> timeout;
   std::chrono::seconds silence = kSilence;
+  std::string congestion;  // empty: congestion.h
 };
 
 // Looks nothing up. Errors: kBadUri.

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "drivers/iwarp/congestion.h"
 #include "drivers/iwarp/device.h"
 
 namespace rrdk::iwarp {
@@ -54,7 +55,11 @@ Result<bool> Attempt::dial() {
   socket_ = base::Fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket_)
     return base::system_failure("socket");
-  tune(socket_.get(), silence_);
+  tune(socket_.get(), asked_.silence);
+  if (asked_.congestion.empty())
+    set_congestion_of_host(socket_.get(), far_);
+  else if (Result<void> set = set_congestion(socket_.get(), asked_.congestion); !set)
+    return tl::unexpected(set.error());
   int error = ::connect(socket_.get(), far_.get(), far_.length) == 0 ? 0 : errno;
   // A peer on this host has answered by now.
   pollfd writable{socket_.get(), POLLOUT, 0};

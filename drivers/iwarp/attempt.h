@@ -2,7 +2,6 @@
 // and the reply to it. Several can be under way for one queue pair.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -30,8 +29,9 @@ class Dialler {
 
 class Attempt final : public drivers::Endpoint {
  public:
-  Attempt(Device& device, Dialler& dialler, const Endpoint4Or6& far, std::chrono::seconds silence)
-      : device_(device), dialler_(dialler), far_(far), silence_(silence) {}
+  // `asked`, which outlives it, says how; `far` is where.
+  Attempt(Device& device, Dialler& dialler, const Endpoint4Or6& far, const Address& asked)
+      : device_(device), dialler_(dialler), far_(far), asked_(asked) {}
   ~Attempt() override;
 
   // `request` is sent when TCP is up, which on this host it is at once. Errors: what fails at once.
@@ -51,7 +51,7 @@ class Attempt final : public drivers::Endpoint {
   Device& device_;
   Dialler& dialler_;
   const Endpoint4Or6 far_;
-  const std::chrono::seconds silence_;
+  const Address& asked_;
   base::Fd socket_;
   bool tcp_up_ = false;
   std::vector<std::byte> request_;

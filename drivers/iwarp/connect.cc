@@ -98,8 +98,7 @@ Result<void> QueuePair::start_connect(const Place& to, std::span<const std::byte
 // Tries the peer's next places until one of them does not fail at once.
 Result<void> QueuePair::dial() {
   while (turns_.left()) {
-    auto attempt =
-        std::make_unique<Attempt>(device_, *this, turns_.take(Clock::now()), asked_.silence);
+    auto attempt = std::make_unique<Attempt>(device_, *this, turns_.take(Clock::now()), asked_);
     Attempt& tried = *attempts_.emplace_back(std::move(attempt));
     const Result<void> started = tried.start(encode(request()));
     if (started)

@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 #include "base/system.h"
+#include "drivers/iwarp/congestion.h"
 #include "drivers/iwarp/device.h"
 #include "drivers/iwarp/parting.h"
 #include "drivers/iwarp/queue_pair.h"
@@ -133,7 +134,8 @@ tl::unexpected<Error> listen_error(int error) {
 }
 
 // `alone`: no other socket listens at the port, so that [::] may take IPv4's connections, too.
-Result<base::Fd> listening_socket(const Endpoint4Or6& at, bool alone) {
+Result<base::Fd> listening_socket(const Endpoint4Or6& at, bool alone,
+                                  const std::string& congestion) {
   base::Fd socket(::socket(at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket)
     return listen_error(errno);
@@ -141,6 +143,10 @@ Result<base::Fd> listening_socket(const Endpoint4Or6& at, bool alone) {
   (void)::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (!alone && at.storage.ss_family == AF_INET6)
     (void)::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
+  if (!congestion.empty()) {
+    if (Result<void> set = set_congestion(socket.get(), congestion); !set)
+      return tl::unexpected(set.error());
+  }
   if (::bind(socket.get(), at.get(), at.length) == 0 && ::listen(socket.get(), kBacklog) == 0)
     return socket;
   return listen_error(errno);
@@ -151,13 +157,15 @@ uint16_t port_of(int socket) {
 }
 
 // At every address that this host has; a name may also have some of other hosts.
-Result<std::vector<base::Fd>> listening_sockets(const drivers::Host& host) {
+Result<std::vector<base::Fd>> listening_sockets(const Place& place) {
+  const drivers::Host& host = place.host;
   std::vector<base::Fd> sockets;
   Error none;
   for (Endpoint4Or6 at : host.endpoints) {
     if (!sockets.empty())
       base::set_port(at, port_of(sockets.front().get()));
-    Result<base::Fd> socket = listening_socket(at, host.endpoints.size() == 1);
+    Result<base::Fd> socket =
+        listening_socket(at, host.endpoints.size() == 1, place.address.congestion);
     if (socket) {
       sockets.push_back(std::move(*socket));
       continue;
@@ -175,11 +183,12 @@ Result<std::vector<base::Fd>> listening_sockets(const drivers::Host& host) {
 }
 
 // The port that the system chose for the first address can be taken at another one.
-Result<std::vector<base::Fd>> listen_at(const drivers::Host& host, bool any_port) {
+Result<std::vector<base::Fd>> listen_at(const Place& place) {
   constexpr int kTries = 16;
   for (int tries = 1;; ++tries) {
-    Result<std::vector<base::Fd>> sockets = listening_sockets(host);
-    if (sockets || !any_port || sockets.error().code != Errc::kAddressInUse || tries == kTries)
+    Result<std::vector<base::Fd>> sockets = listening_sockets(place);
+    if (sockets || place.address.port != 0 || sockets.error().code != Errc::kAddressInUse ||
+        tries == kTries)
       return sockets;
   }
 }
@@ -213,7 +222,7 @@ void Listener::Ear::on_ready() {
 }
 
 Result<std::unique_ptr<Listener>> Listener::create(Device& device, const Place& place) {
-  Result<std::vector<base::Fd>> sockets = listen_at(place.host, place.address.port == 0);
+  Result<std::vector<base::Fd>> sockets = listen_at(place);
   if (!sockets)
     return tl::unexpected(sockets.error());
   const std::lock_guard lock(device.control().mutex());
@@ -230,7 +239,8 @@ Listener::Listener(Device& device, std::string uri, const Place& place)
     : device_(device),
       uri_(std::move(uri)),
       handshake_timeout_(place.timeout.value_or(kRequestTimeout)),
-      silence_(place.address.silence) {}
+      silence_(place.address.silence),
+      congestion_asked_(!place.address.congestion.empty()) {}
 
 Listener::~Listener() {
   const std::lock_guard lock(device_.control().mutex());
@@ -251,6 +261,8 @@ void Listener::take(base::Fd socket) {
   if (device_.visitors().size() >= kMaxVisitors)
     drop_visitor();
   tune(socket.get(), silence_);
+  if (!congestion_asked_)
+    set_congestion_of_host(socket.get(), local_end(socket.get()), far);
   auto visitor = std::make_unique<Visitor>(device_, *this, std::move(socket), far);
   if (!visitor->start())
     return Counters::count(device_.counts().accept_failures);

@@ -53,6 +53,7 @@ class Listener final : public fabric::Listener, public drivers::Endpoint {
   const std::string uri_;
   const std::chrono::milliseconds handshake_timeout_;
   const std::chrono::seconds silence_;
+  const bool congestion_asked_;  // each connection has what the sockets that listen have
   std::vector<std::unique_ptr<Ear>> ears_;
 };
 

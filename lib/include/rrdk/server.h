@@ -479,7 +479,7 @@ class Server {
    * ?peer_memory=SIZE as for Client::connect(): for clients that have more than 4 GiB registered.
    * In each address of shm: and iwarp:, timeout=S is how long a peer's handshake may take: 3
    * seconds over shm:, 10 over iwarp: unless told. Over verbs: it is accepted, and has no effect at
-   * a server. In those of iwarp:, silence=S is as for Client::connect().
+   * a server. In those of iwarp:, silence=S and congestion=NAME are as for Client::connect().
    *
    * iwarp://HOST[:PORT] is a TCP port of this host: 0.0.0.0 and [::] are all of its addresses; port
    * 20049 unless told, 0 for one that is free. A name is every address of it that this host has,

@@ -2,8 +2,14 @@
 #include "drivers/iwarp/address.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 
+#include <filesystem>
+
+#include "base/system.h"
 #include "drivers/common/endpoint.h"
+#include "drivers/iwarp/congestion.h"
 #include "test/fabric/end.h"
 
 namespace rrdk::iwarp::test {
@@ -21,21 +27,25 @@ TEST(Address, HasItsOptions) {
   EXPECT_EQ(plain.mpa_revision, 2);
   EXPECT_FALSE(plain.timeout);
   EXPECT_EQ(plain.silence, std::chrono::seconds(30));
+  EXPECT_EQ(plain.congestion, "");
   const Address all =
-      parse_address("iwarp://[fe80::1%lo]:99?crc=1&mpa=1&timeout=5&silence=60").value();
+      parse_address("iwarp://[fe80::1%lo]:99?crc=1&mpa=1&timeout=5&silence=60&congestion=vegas")
+          .value();
   EXPECT_EQ(all.host, "fe80::1%lo");
   EXPECT_EQ(all.port, 99);
   EXPECT_TRUE(all.crc);
   EXPECT_EQ(all.mpa_revision, 1);
   EXPECT_EQ(all.timeout, std::chrono::seconds(5));
   EXPECT_EQ(all.silence, std::chrono::minutes(1));
+  EXPECT_EQ(all.congestion, "vegas");
 }
 
 TEST(Address, NamesWhatIsWrong) {
   for (const char* uri : {"iwarp:", "iwarp://h/path", "iwarp://h?crc=2", "iwarp://h?crc",
                           "iwarp://h?mpa=0", "iwarp://h?mpa=3", "iwarp://h?timeout=0",
                           "iwarp://h?timeout=3601", "iwarp://h?timeout=5s", "iwarp://h?silence=2",
-                          "iwarp://h?silence=3601", "iwarp://h?silence=", "iwarp://h?markers=1"}) {
+                          "iwarp://h?silence=3601", "iwarp://h?silence=", "iwarp://h?congestion=",
+                          "iwarp://h?congestion=longer_than_linux_has", "iwarp://h?markers=1"}) {
     const auto bad = parse_address(uri);
     ASSERT_FALSE(bad) << uri;
     EXPECT_EQ(bad.error().code, Errc::kBadUri);
@@ -96,6 +106,78 @@ TEST(Connection, NeedsNoRfc6581) {
   Pair pair("iwarp://127.0.0.1:0");
   reconnect(pair, pair.uri + "?mpa=1");
   expect_speaks(pair);
+}
+
+std::string congestion_of(int socket) {
+  std::array<char, 16> name{};
+  socklen_t length = name.size();
+  return ::getsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name.data(), &length) == 0 ? name.data()
+                                                                                      : "";
+}
+
+// Of this process' connections from or to that address.
+std::vector<std::string> congestions_of(const NetworkAddress& address) {
+  std::vector<std::string> all;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int socket = std::stoi(entry.path().filename());
+    const Endpoint4Or6 far = far_end(socket);
+    if (far.length == 0)
+      continue;
+    for (const Endpoint4Or6& end : {far, local_end(socket)})
+      if (drivers::address_of(end) == address)
+        all.push_back(congestion_of(socket));
+  }
+  return all;
+}
+
+base::Fd unconnected() {
+  return base::Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+}
+
+TEST(Connection, HasTheCongestionControlThatItsAddressNames) {
+  for (const std::string name : {"reno", "bbr"}) {
+    if (const auto probe = unconnected(); !set_congestion(probe.get(), name))
+      continue;  // this kernel does not have it
+    Pair pair("iwarp://127.0.0.1:0?congestion=" + name);
+    reconnect(pair, pair.uri + "?congestion=" + name);
+    EXPECT_EQ(congestions_of(pair.client_qp->peer().remote), (std::vector{name, name}));
+    expect_speaks(pair);
+  }
+}
+
+TEST(Connection, IsNotPacedOnOneHost) {
+  const std::string usual = congestion_of(unconnected().get());
+  Pair pair("iwarp://127.0.0.1:0");
+  const auto all = congestions_of(pair.client_qp->peer().remote);
+  ASSERT_EQ(all.size(), 2u);
+  for (const std::string& its : all)
+    EXPECT_TRUE(usual.starts_with("bbr") ? its == "cubic" || its == "reno" : its == usual) << its;
+}
+
+TEST(Connection, HasTheSystemsCongestionControlAcrossANetwork) {
+  const base::Fd socket = unconnected();
+  const std::string usual = congestion_of(socket.get());
+  const auto at = [](const char* host) {
+    return drivers::look_up(host, 1, fabric::Names::kRefused).value().endpoints.at(0);
+  };
+  set_congestion_of_host(socket.get(), at("10.0.0.1"), at("10.0.0.2"));
+  EXPECT_EQ(congestion_of(socket.get()), usual);
+  set_congestion_of_host(socket.get(), at("10.0.0.1"), at("10.0.0.1"));
+  EXPECT_FALSE(congestion_of(socket.get()).starts_with("bbr"));
+}
+
+TEST(Connection, NamesTheCongestionControlsThatThereAre) {
+  fabric::test::End end("iwarp:");
+  const auto listener = end.device->listen("iwarp://127.0.0.1:0?congestion=nosuch");
+  ASSERT_FALSE(listener);
+  const auto qp = end.queue_pair();
+  for (const Error& error :
+       {listener.error(), end.connect_error(*qp, "iwarp://127.0.0.1:1?congestion=nosuch")}) {
+    EXPECT_EQ(error.code, Errc::kUnsupported);
+    EXPECT_NE(error.message.find("\"nosuch\""), std::string::npos) << error.message;
+    EXPECT_NE(error.message.find("tcp_available_congestion_control has: "), std::string::npos)
+        << error.message;
+  }
 }
 
 TEST(Connection, IsMadeToNames) {
