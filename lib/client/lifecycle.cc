@@ -248,7 +248,7 @@ constexpr uint32_t kProbeBytes = 128;
 
 void ClientConnection::Impl::look_for_silence(uint64_t now_ns) {
   xprt::Connection& engine = link_->engine();
-  bool can_ask = probe_unanswered_ || (engine.may_send() && probe_call().has_value());
+  bool can_ask = probe_unanswered_ || (engine.requester().may_send() && probe_call().has_value());
   switch (silence_.look(now_ns, engine.counters().messages_received, can_ask)) {
     case SilenceWatch::Verdict::kFine:
       return;

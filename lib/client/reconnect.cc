@@ -203,7 +203,7 @@ void ClientConnection::Impl::start_link(const Target& target) {
   } else if (!xids_.empty()) {
     // A responder may remember calls by their XIDs (a duplicate request cache): new calls must not
     // look like those of the last connection.
-    fresh->engine().continue_xids(xids_);
+    fresh->engine().requester().continue_xids(xids_);
   }
 }
 
@@ -269,7 +269,7 @@ void ClientConnection::Impl::note_loss(const Ending& ending, bool was_up) {
 }
 
 void ClientConnection::Impl::on_link_finished() {
-  xids_ = link_->engine().last_xids();
+  xids_ = link_->engine().requester().last_xids();
 }
 
 void ClientConnection::Impl::on_link_dead() {

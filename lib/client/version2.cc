@@ -32,7 +32,7 @@ void ClientConnection::Impl::request_receive_size(uint32_t bytes) {
 void ClientConnection::Impl::raise_receive_size(uint32_t bytes) {
   post([this, bytes] {
     if (is_up())
-      up()->engine().raise_receives(bytes);
+      up()->engine().properties().raise(bytes);
   });
 }
 

@@ -121,7 +121,7 @@ xprt::Counters Link::counters() const {
 uint32_t Link::window() const {
   std::lock_guard lock(engine_mutex_);
   base::TsanIgnore counting;
-  return engine_ ? engine_->window() : 0;
+  return engine_ ? engine_->requester().window.size() : 0;
 }
 
 Link::ReceiveSizes Link::receive_sizes() const {
@@ -129,7 +129,7 @@ Link::ReceiveSizes Link::receive_sizes() const {
   base::TsanIgnore counting;
   if (!engine_)
     return {};
-  return {engine_->announced_receive_size(), engine_->peer_receive_size()};
+  return {engine_->properties().receive_size(), engine_->properties().peer().receive_size};
 }
 
 Result<fabric::QueuePairOptions> Link::queue_pair_options(const xprt::ConnectionOptions& options,
@@ -164,7 +164,7 @@ Result<fabric::QueuePairOptions> Link::queue_pair_options(const xprt::Connection
 Result<void> Link::prepare(std::unique_ptr<fabric::QueuePair> queue_pair,
                            const xprt::SharedOptions& options, const xprt::PerConnection& own,
                            Memory& memory, xprt::Upcalls& upcalls) {
-  RRDK_ASSERT(state_ == LinkState::kNew && engine_ == nullptr, state_);
+  RRDK_ASSERT(state_ == LinkState::kNew && !engine_, state_);
   queue_pair_ = std::move(queue_pair);
   port_ = queue_pair_.get();
   xprt::PerConnection its = own;
@@ -173,8 +173,7 @@ Result<void> Link::prepare(std::unique_ptr<fabric::QueuePair> queue_pair,
   its.shared_receives = shared_receives_ != nullptr ? &shared_receives_->queue : nullptr;
   {
     std::lock_guard lock(engine_mutex_);
-    engine_ = std::make_unique<xprt::Connection>(options, its, memory, core_.call_pool(),
-                                                 *queue_pair_, upcalls);
+    engine_.emplace(options, its, memory, core_.call_pool(), *queue_pair_, upcalls);
     engine_->set_sender(this);
   }
   state_ = LinkState::kConnecting;
@@ -281,7 +280,7 @@ void Link::on_fabric_down(const Ending& ending) {
 }
 
 void Link::wind_up() {
-  RRDK_ASSERT(fabric_is_down() && engine_ != nullptr, state_);
+  RRDK_ASSERT(fabric_is_down() && engine_, state_);
   if (shared_receives_ != nullptr &&
       (queue_pair_->holds_receive() || core_.tap().faults().holds_up(this))) {
     core_.mark_dirty(*this);
@@ -385,7 +384,7 @@ ConnectionInfo Link::info() const {
   info.peer = peer_;
   info.ending = ending();
   info.age_ns = since_ns_ == 0 ? 0 : now - std::min(now, since_ns_);
-  if (engine_ != nullptr) {
+  if (engine_) {
     base::TsanIgnore counting;
     const xprt::Agreed agreed = engine_->agreed();
     info.version = agreed.version;

@@ -9,6 +9,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -24,7 +25,6 @@
 #include "runtime/open_device.h"
 #include "runtime/work.h"
 #include "xprt/connection.h"
-#include "xprt/link.h"
 
 namespace rrdk::runtime {
 
@@ -107,7 +107,7 @@ class Link : private xprt::Sender {
   LinkState state() const noexcept { return state_; }
   // From connect() or accept() until on_dead().
   xprt::Connection& engine() noexcept {
-    RRDK_ASSERT(engine_ != nullptr, state_);
+    RRDK_ASSERT(engine_.has_value(), state_);
     return *engine_;
   }
   // Any thread: of the engine, also after it is gone.
@@ -191,7 +191,7 @@ class Link : private xprt::Sender {
   void break_queue_pair() { queue_pair_->disconnect(); }  // as a failed request does
   // Starts calls that wait, as far as the allowances last.
   void take_turn();
-  bool backlogged() const { return engine_->backlogged(); }
+  bool backlogged() const { return engine_->responder().backlogged(); }
   bool fabric_is_down() const { return state_ >= LinkState::kFlushing; }
   // fabric_is_down(): ends the engine when all it had posted came back, and buries the link when
   // nothing is left to do.
@@ -282,7 +282,7 @@ class Link : private xprt::Sender {
   std::unique_ptr<fabric::TappedQueuePair> tapped_;  // null until it is needed
   fabric::LaneUser* lane_user_ = nullptr;
   mutable std::mutex engine_mutex_;  // what follows comes or goes, as others see it
-  std::unique_ptr<xprt::Connection> engine_;
+  std::optional<xprt::Connection> engine_;
   xprt::Counters last_counters_;             // when engine_ is gone
   std::unique_ptr<const Ending> ending_;     // null: it has not ended, or the reason is not known
   std::unique_ptr<const Ending> last_word_;  // the fabric's, if no completion says more; kFlushing
@@ -290,7 +290,7 @@ class Link : private xprt::Sender {
   uint64_t since_ns_ = 0;  // when it came, or was established; 0: not yet
 };
 
-static_assert(sizeof(Link) - sizeof(xprt::Counters) <= 400);
+static_assert(sizeof(Link) - sizeof(xprt::Counters) - sizeof(xprt::Connection) <= 400);
 
 // Requests for another Receive Buffer Size of the peer's, as a program makes them of a connection
 // of either role, and what became of them (rrdk/version2.h).

@@ -127,7 +127,7 @@ Alone PollCore::Completions::alone(std::span<const fabric::Completion> batch) no
 
 void Link::on_completions(std::span<const fabric::Completion> completions, Alone alone) {
   RRDK_ON_CORE(core_);
-  RRDK_ASSERT(engine_ != nullptr && state_ != LinkState::kDead, state_);
+  RRDK_ASSERT(engine_.has_value() && state_ != LinkState::kDead, state_);
   // The peer may use the connection before our own event queue says that it is there; Sends then
   // wait in the engine until it does.
   if (state_ == LinkState::kConnecting && accepting_) [[unlikely]]
@@ -171,15 +171,15 @@ uint32_t PollCore::serve_turns() {
 
 void Link::catch_up() {
   const uint64_t round = client_.rounds.number;
-  engine_->allowance().refill(round - std::exchange(round_, round));
+  engine_->responder().turn.allowance.refill(round - std::exchange(round_, round));
 }
 
 void Link::take_turn() {
   RRDK_ON_CORE(core_);
-  RRDK_ASSERT(engine_ != nullptr && !waits_turn_);
+  RRDK_ASSERT(engine_.has_value() && !waits_turn_);
   catch_up();
   if (client_.links.empty())
-    engine_->allowance().fill();
+    engine_->responder().turn.allowance.fill();
   engine_->start_waiting();
   core_.mark_dirty(*this);
 }
@@ -300,7 +300,7 @@ void Link::post_listed() noexcept {
 
 bool Link::post() {
   RRDK_ON_CORE(core_);
-  RRDK_ASSERT(engine_ != nullptr && queue_pair_ != nullptr, state_);
+  RRDK_ASSERT(engine_.has_value() && queue_pair_ != nullptr, state_);
   // Receives first: a call's Send promises that its reply finds one (V1-CREDIT-15).
   bool all = post_receives();
   hold_back();
@@ -380,8 +380,8 @@ void Turns::allow(Link& link, Alone alone, uint64_t pass) noexcept {
   else
     client.fill(pass);
   if (client.links.empty()) [[likely]]
-    link.engine_->allowance().fill(alone == Alone::kConnection ? xprt::kAloneQuantum
-                                                               : xprt::kQuantum);
+    link.engine_->responder().turn.allowance.fill(alone == Alone::kConnection ? xprt::kAloneQuantum
+                                                                              : xprt::kQuantum);
   else
     link.catch_up();
 }

@@ -21,7 +21,7 @@ bool ServerLink::begin_once(ServedCall& call) noexcept {
     lacks = prepare_once();
   ReplayLane* const lane = lacks == nullptr ? lane_ : nullptr;
   if (lane != nullptr) [[likely]]
-    lane->raise(engine().most_granted() + exposed_replies(server_.options),
+    lane->raise(engine().responder().grant.most_ever() + exposed_replies(server_.options),
                 engine().version() != 1);
   const Fingerprint print = fingerprint(server_.clients.keys(), call.header, call.args);
   switch (client_.replays.begin(call, lane, print, core().now())) {

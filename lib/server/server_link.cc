@@ -138,8 +138,8 @@ void ServerLink::request_receive_size(uint32_t bytes) {
       return;
     // With a client of another implementation a smaller size would strand the replies to calls that
     // are on their way, for want of a Reply chunk.
-    bool may_ask =
-        link->state() == runtime::LinkState::kUp && bytes >= link->engine().peer_receive_size();
+    bool may_ask = link->state() == runtime::LinkState::kUp &&
+                   bytes >= link->engine().properties().peer().receive_size;
     if (may_ask && link->engine().request_receive_size(bytes))
       core.mark_dirty(*link);
     else
@@ -151,7 +151,7 @@ void ServerLink::raise_receive_size(uint32_t bytes) {
   core().post([&core = core(), id = id(), bytes] {
     auto* link = static_cast<ServerLink*>(core.find(id));
     if (link != nullptr && link->state() == runtime::LinkState::kUp)
-      link->engine().raise_receives(bytes);
+      link->engine().properties().raise(bytes);
   });
 }
 
@@ -257,7 +257,7 @@ void ServerLink::check_timeouts(uint64_t now_ns) {
   uint32_t tidied = kTidied;
   client_.replays.tidy(now_ns, tidied);
   const ServerLimits limits = server_.limits();
-  bool quiet = engine().calls() == 0 && !engine().busy();
+  bool quiet = engine().responder().calls() == 0 && !engine().busy();
   const xprt::Counters& counters = engine().counters();
   if (calls_of(counters) != 0 && !std::exchange(seen_to_call_, true))
     server_.silent.remove(*this);

@@ -49,24 +49,24 @@ void store(std::byte* to, __m256i value) noexcept {
 // than a slot is for the general way. The first call of a connection goes that way, too: it shows
 // version and service.
 bool PlainCalls::open() noexcept {
-  xprt::Connection& engine = link_.engine();
+  const xprt::Responder& responder = link_.engine().responder();
   if (!link_.lane_open() || !link_.core().turns().empty() || dispatcher_.last_service_ == nullptr ||
       dispatcher_.services_.edition() != dispatcher_.last_edition_)
     return false;
   link_.begin_turn();
-  const uint32_t credits = engine.plain_credits();
+  const uint32_t credits = responder.plain_credits();
   if (credits == 0)
     return false;
   if (edition_ != dispatcher_.last_edition_ || service_ != dispatcher_.last_service_ ||
       credits != credits_) [[unlikely]]
     make_templates(credits);
-  asked_ = be(engine.asked());
+  asked_ = be(responder.grant.asked());
   return true;
 }
 
 // Whether that verdict still holds behind a handler.
 bool PlainCalls::goes_on() const noexcept {
-  return link_.lane_open() && link_.engine().plain_goes_on(credits_);
+  return link_.lane_open() && link_.engine().responder().plain_goes_on(credits_);
 }
 
 void PlainCalls::make_templates(uint32_t credits) noexcept {
@@ -94,9 +94,9 @@ PlainCalls::Found PlainCalls::find(uint32_t number) const noexcept {
 void PlainCalls::on_burst(fabric::Lane& lane, uint32_t most) noexcept {
   if (!open()) [[unlikely]]
     return;
-  most = std::min(most, link_.engine().plain_turn());
+  most = std::min(most, link_.engine().responder().turn.calls_left());
   const xprt::StageLog& stages = link_.core().call_pool().stages();
-  const uint32_t longest = link_.engine().receive_bytes();
+  const uint32_t longest = link_.engine().responder().receive_bytes();
   ServedCall* record = nullptr;
   Tally tally;
   uint32_t served = 0;
@@ -160,9 +160,9 @@ void PlainCalls::on_burst(fabric::Lane& lane, uint32_t most) noexcept {
   }
   tally.flush();
   if (served != 0)
-    link_.engine().count_plain(served);
+    link_.engine().responder().count_plain(served);
   if (record != nullptr) {
-    link_.engine().end_plain(*record);
+    link_.engine().responder().end_plain(*record);
     link_.core().call_pool().put(*record);
   }
 }
@@ -203,12 +203,12 @@ ServedCall* PlainCalls::take_record() noexcept {
   ServedCall* const call = pool.get();
   if (call == nullptr)
     return nullptr;
-  call->receive = dispatcher_.memory_.get_fitting(link_.engine().receive_bytes());
+  call->receive = dispatcher_.memory_.get_fitting(link_.engine().responder().receive_bytes());
   if (!call->receive) {
     pool.put(*call);
     return nullptr;
   }
-  link_.engine().begin_plain(*call);
+  link_.engine().responder().begin_plain(*call);
   return call;
 }
 
@@ -275,7 +275,7 @@ void PlainCalls::leave(ServedCall& call) noexcept {
   call.counters = find(call.header.procedure).counters;
   if (call.counters != nullptr)
     ++call.counters->calls_in_progress;
-  link_.engine().adopt_plain(call);
+  link_.engine().responder().adopt_plain(call);
   if (call.answered)
     end(call, call.answer);
   link_.core().mark_dirty(link_);

@@ -5,7 +5,6 @@
 
 #include "base/assert.h"
 #include "base/random.h"
-#include "xprt/connection_impl.h"
 
 namespace rrdk::xprt {
 
@@ -50,188 +49,128 @@ SharedOptions::SharedOptions(const ConnectionOptions& wanted) : options_(normali
 
 Connection::Connection(const SharedOptions& options, const PerConnection& own, Memory& memory,
                        CallPool& pool, fabric::RemoteKeys& keys, Upcalls& upcalls)
-    : impl_(std::make_unique<Impl>(
-          *this, options, own, memory, pool, keys, upcalls,
-          options->first_xid != 0 ? options->first_xid : base::Random().next())),
-      turn_(impl_->responder.turn),
-      requester_(impl_->requester),
-      sends_(impl_->link.sends.list()),
-      receives_(impl_->link.receives.list()),
-      holds_back_(impl_->link.share.full()),
-      unposted_(impl_->link.unposted) {}
+    : link_(*this, options, own, memory, pool, keys, upcalls),
+      responder_(link_, own),
+      requester_(link_, options->first_xid != 0 ? options->first_xid : base::Random().next()),
+      properties_(link_, requester_, responder_) {
+  link_.properties = &properties_;
+  link_.grant = &responder_.grant;
+  if (options->rfc5666.enabled)
+    begin_rfc5666();
+}
 
 Connection::~Connection() {
-  RRDK_ASSERT(idle(), impl_->link.phase, calls());
+  RRDK_ASSERT(idle(), link_.phase, responder_.calls());
 }
 
 proto::PrivateData Connection::private_data() const {
-  const Link& link = impl_->link;
-  return {link.invalidates(), link.options.send_size, link.options.receive_size};
+  return {link_.invalidates(), link_.options.send_size, link_.options.receive_size};
 }
 
 bool Connection::prepare_receives() {
-  RRDK_ON_CORE(impl_->link.pool);
-  Link& link = impl_->link;
-  RRDK_ASSERT(link.phase == Phase::kNew, link.phase);
-  if (impl_->reader != nullptr && !impl_->reader->prepare())
+  RRDK_ON_CORE(link_.pool);
+  RRDK_ASSERT(link_.phase == Phase::kNew, link_.phase);
+  if (reader_ != nullptr && !reader_->prepare())
     return false;
   // A server's half that makes calls prepares for the first of them.
-  if (link.options.role == Role::kRequester && !impl_->requester.prepare())
+  if (link_.options.role == Role::kRequester && !requester_.prepare())
     return false;
-  return link.share.open(needs_spares_at_once(link.options));
+  return link_.share.open(needs_spares_at_once(link_.options));
 }
 
 void Connection::on_established(const proto::PrivateData& peer, uint32_t reads_allowed) {
-  RRDK_ON_CORE(impl_->link.pool);
-  Link& link = impl_->link;
-  if (link.phase != Phase::kNew)
+  RRDK_ON_CORE(link_.pool);
+  if (link_.phase != Phase::kNew)
     return;
-  link.phase = link.end_reason.by == EndedBy::kNobody ? Phase::kUp : Phase::kEnding;
-  link.invalidate = link.invalidates() && peer.remote_invalidation;
+  link_.phase = link_.end_reason.by == EndedBy::kNobody ? Phase::kUp : Phase::kEnding;
+  link_.invalidate = link_.invalidates() && peer.remote_invalidation;
   // RFC 8797 is about version 1; version 2 has its default, or its transport properties.
-  link.thresholds(proto::Wire::kVersion1) = {std::min(link.options.send_size, peer.receive_size),
-                                             std::min(link.options.receive_size, peer.send_size)};
-  link.speak(link.wire);
-  link.sends.set_read_limit(std::max(1u, reads_allowed));
-  impl_->pump();
+  link_.thresholds(proto::Wire::kVersion1) = {std::min(link_.options.send_size, peer.receive_size),
+                                              std::min(link_.options.receive_size, peer.send_size)};
+  link_.speak(link_.wire);
+  link_.sends.set_read_limit(std::max(1u, reads_allowed));
+  pump();
 }
 
 void Connection::on_disconnected() {
-  RRDK_ON_CORE(impl_->link.pool);
-  Link& link = impl_->link;
-  if (link.phase == Phase::kDead)
+  RRDK_ON_CORE(link_.pool);
+  if (link_.phase == Phase::kDead)
     return;
-  link.phase = Phase::kDead;
-  link.plain_limit = 0;
-  link.receives.close();
-  while (link.sends.front() != nullptr)
-    link.sends.pop();
-  if (impl_->reader != nullptr)
-    impl_->reader->on_dead();
-  impl_->responder.on_dead();
-  impl_->requester.on_dead();
-  impl_->properties.on_dead();
-  link.share.close();
+  link_.phase = Phase::kDead;
+  link_.plain_limit = 0;
+  link_.receives.close();
+  while (link_.sends.front() != nullptr)
+    link_.sends.pop();
+  if (reader_ != nullptr)
+    reader_->on_dead();
+  responder_.on_dead();
+  requester_.on_dead();
+  properties_.on_dead();
+  link_.share.close();
 }
 
-bool Connection::wants_disconnect() const {
-  return impl_->link.phase == Phase::kEnding || impl_->link.phase == Phase::kFailing;
-}
 Ending Connection::ending() const {
-  const EndReason& why = impl_->link.end_reason;
+  const EndReason& why = link_.end_reason;
   return {.by = why.by, .code = why.code, .refusal = why.refusal, .text = why.text};
 }
-bool Connection::established() const {
-  return impl_->link.up();
+
+bool Connection::idle() const noexcept {
+  return link_.phase == Phase::kDead && !work_in_flight() && responder_.calls() == 0 &&
+         requester_.idle();
 }
 
-bool Connection::work_in_flight() const {
-  return impl_->link.own_receives_posted() != 0 || !impl_->link.sends.drained();
+bool Connection::busy() const noexcept {
+  return requester_.needs_tick() || responder_.waiting() || responder_.reading() ||
+         properties_.requested();
 }
 
-bool Connection::idle() const {
-  return impl_->link.phase == Phase::kDead && !work_in_flight() && impl_->responder.calls() == 0 &&
-         impl_->requester.idle();
-}
-
-bool Connection::busy() const {
-  const Responder& responder = impl_->responder;
-  return impl_->requester.needs_tick() || responder.waiting() || responder.reading() ||
-         impl_->properties.requested();
-}
-
-uint64_t Connection::quiet_until() const {
-  const Responder& responder = impl_->responder;
-  if (responder.waiting() || impl_->properties.requested())
+uint64_t Connection::quiet_until() const noexcept {
+  if (responder_.waiting() || properties_.requested())
     return 0;
-  return std::min(responder.quiet_until(), impl_->requester.quiet_until());
+  return std::min(responder_.quiet_until(), requester_.quiet_until());
 }
 
-const Counters& Connection::counters() const {
-  return impl_->link.counters;
-}
-uint32_t Connection::calls() const {
-  return impl_->responder.calls();
-}
-bool Connection::has_parked() const {
-  return impl_->link.share.parked() != nullptr;
-}
-bool Connection::sends_pending() const {
-  return !impl_->link.sends.drained();
-}
-uint32_t Connection::sends_done() const {
-  return impl_->link.sends.done();
-}
-uint32_t Connection::most_granted() const {
-  return impl_->responder.grant.most_ever();
+bool Connection::may_call_back() const noexcept {
+  return link_.both_ways() && link_.up() && link_.calling && !link_.refuses_calls();
 }
 
-uint32_t Connection::granted() const {
-  return impl_->responder.grant.last();
-}
-bool Connection::may_call_back() const {
-  const Link& link = impl_->link;
-  return link.both_ways() && link.up() && link.calling && !link.refuses_calls();
-}
-uint32_t Connection::version() const {
-  return proto::version_of(impl_->link.wire);
-}
-bool Connection::version_settled() const {
-  return impl_->link.settled;
-}
 Agreed Connection::agreed() const {
-  const Link& link = impl_->link;
-  if (link.phase == Phase::kNew)
+  if (link_.phase == Phase::kNew)
     return {};
-  const bool requester = link.options.role == Role::kRequester;
-  const Thresholds inline_sizes = link.by_version[proto::version_of(link.wire) - 1];
-  return {
-      .version = link.calling ? proto::version_of(link.wire) : 0,
-      .send_size = inline_sizes.send,
-      .receive_size = inline_sizes.receive,
-      .credits = requester ? impl_->requester.window.size() : impl_->responder.grant.last(),
-      .in_progress = requester ? impl_->requester.window.in_flight() : impl_->responder.calls()};
+  const bool requester = link_.options.role == Role::kRequester;
+  const Thresholds inline_sizes = link_.by_version[proto::version_of(link_.wire) - 1];
+  return {.version = link_.calling ? proto::version_of(link_.wire) : 0,
+          .send_size = inline_sizes.send,
+          .receive_size = inline_sizes.receive,
+          .credits = requester ? requester_.window.size() : responder_.grant.last(),
+          .in_progress = requester ? requester_.window.in_flight() : responder_.calls()};
 }
-uint32_t Connection::window() const {
-  return impl_->requester.window.size();
-}
-uint32_t Connection::in_flight() const {
-  return impl_->requester.window.in_flight();
-}
+
 bool Connection::request_receive_size(uint32_t bytes) {
-  RRDK_ON_CORE(impl_->link.pool);
-  bool requested = impl_->link.up() && impl_->properties.request(bytes);
-  impl_->pump();
+  RRDK_ON_CORE(link_.pool);
+  const bool requested = link_.up() && properties_.request(bytes);
+  pump();
   return requested;
 }
-bool Connection::receive_size_requested() const {
-  return impl_->properties.requested();
-}
-bool Connection::raise_receives(uint32_t bytes) {
-  RRDK_ON_CORE(impl_->link.pool);
-  return impl_->properties.raise(bytes);
-}
-uint32_t Connection::announced_receive_size() const {
-  return impl_->properties.receive_size();
-}
-uint32_t Connection::peer_receive_size() const {
-  return impl_->properties.peer().receive_size;
-}
-bool Connection::may_send() const {
-  return impl_->requester.may_send();
-}
 
-std::vector<uint32_t> Connection::last_xids() const {
-  return impl_->requester.last_xids();
-}
-void Connection::continue_xids(std::span<const uint32_t> last) {
-  RRDK_ASSERT(!impl_->link.up(), impl_->link.phase);
-  impl_->requester.continue_xids(last);
-}
-
-void Connection::set_granted_credits(uint32_t credits) {
-  RRDK_ON_CORE(impl_->link.pool);
-  impl_->responder.grant.configure(std::min(credits, impl_->link.options.credits));
+void Connection::count_ended(EndedBy by) {
+  Counters& counters = link_.counters;
+  switch (by) {
+    case EndedBy::kNobody:
+      return;
+    case EndedBy::kPeer:
+      ++counters.ended_by_peer;
+      return;
+    case EndedBy::kProgram:
+      ++counters.ended_by_program;
+      return;
+    case EndedBy::kLimit:
+      ++counters.ended_by_limit;
+      return;
+    case EndedBy::kNetwork:
+      ++counters.ended_by_network;
+      return;
+  }
 }
 
 }  // namespace rrdk::xprt

@@ -8,18 +8,20 @@
 #include <memory>
 #include <span>
 
+#include "base/assert.h"
 #include "fabric/work.h"
 #include "mem/loans.h"
 #include "proto/codec.h"
 #include "proto/header.h"
 #include "proto/properties.h"
 #include "rrdk/counters.h"
-#include "xprt/connection.h"
 #include "xprt/credits.h"
+#include "xprt/options.h"
 #include "xprt/receive_queue.h"
 #include "xprt/rfc5666/mode.h"
 #include "xprt/send_queue.h"
 #include "xprt/served_call.h"
+#include "xprt/upcalls.h"
 
 namespace rrdk::xprt {
 
@@ -78,6 +80,7 @@ inline uint32_t receive_bytes(const ConnectionOptions& options) noexcept {
   return proto::receive_bytes(options.receive_size, options.limits.versions);
 }
 
+class Connection;
 class Properties;
 
 // Receives for property messages, beyond those that back credits (V2D4-POP-29): each end may have
@@ -115,6 +118,7 @@ struct Link {
         most_granted(own.most_granted),
         known_as(own.peer),
         calling(options.role == Role::kRequester) {
+    RRDK_ASSERT(own.client_share != nullptr);
     shared_options.join();
     if (serves())
       borrower.join();
@@ -171,10 +175,10 @@ struct Link {
   bool calling;
   proto::BackwardSupport backward = proto::BackwardSupport::kInline;  // of the peer, in draft-04
   // The calls that may be in flight for a further one to be sent in the lane, as Requester::
-  // plain_limit() found it. 0: it is to be asked again. Whatever else is done to the connection sets
-  // that.
+  // plain_limit() found it. 0: it is to be asked again. Whatever else is done to the connection
+  // sets that.
   uint32_t plain_limit = 0;
-  const Grant* grant = nullptr;                                       // of the responder half
+  const Grant* grant = nullptr;  // of the responder half
 
   std::unique_ptr<ReceiveQueue> own_queue() {
     uint32_t most = receive_slots(options) + done_receives() + spare_receives(options);

@@ -124,8 +124,7 @@ struct PerConnection {
   // The peer to which the buffers of calls' chunks and of results are lent, on all its connections.
   // Null: the connection has a share of its own (mem/loans.h).
   mem::Borrower* borrower = nullptr;
-  // What it has in common with its client's other connections on the same core. Null: it is the
-  // only one.
+  // What it has in common with its client's other connections on the same core; never null.
   ClientShare* client_share = nullptr;
   // Receives that other connections of the core take from, too: this one holds as many as it has
   // promised to its peer. Null: it has Receives of its own, one for each credit, and grants all

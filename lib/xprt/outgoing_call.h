@@ -1,19 +1,104 @@
-// One call that we make: the engine's side of an OutgoingCall.
+// One call that we make: the upper layer's side of it, and the engine's.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <span>
 
 #include "proto/header.h"
+#include "rrdk/call_status.h"
+#include "rrdk/memory.h"
 #include "rrdk/xdr.h"
-#include "xprt/connection.h"
 #include "xprt/send_queue.h"
+#include "xprt/stage_log_datapath.h"
 #include "xprt/stream_datapath.h"
 
 namespace rrdk::xprt {
 
-class Requester;
+constexpr uint32_t kMaxResultRooms = 16;  // of one call: its Write chunks
+
+// Room that the requester offers for one DDP-eligible result: one Write chunk. One span is one
+// segment.
+struct ResultRoom {
+  std::span<const MemorySpan> spans;
+};
+
+// A message of a registered type that takes the place of an RPC call: its OutgoingCall has no
+// message of its own.
+struct Optional {
+  // In, until the call has ended. The payload's XID is filled in.
+  uint32_t type = 0;
+  std::span<const std::byte> info = {};
+  std::span<const std::byte> payload = {};
+  // For a copy of the answer, so that nobody changes what was checked: kMostOptionInfo +
+  // kMostOptionPayload bytes.
+  std::span<std::byte> room = {};
+
+  // Out, with kOk.
+  uint32_t answer_type = 0;
+  std::span<const std::byte> answer_info = {};
+  std::span<const std::byte> answer_payload = {};
+};
+
+// One call that we make. The upper layer's object, reused from call to call; it belongs to the
+// engine from submit() to Upcalls::on_call_ended.
+struct OutgoingCall {
+  // In. The RPC call message; its first word (the XID) is filled in by submit().
+  Message message;
+  std::span<const ResultRoom> results;  // for the reply's eligible results, in stream order
+  uint64_t max_reply = 1024;            // bound of the reply stream without the placed results
+  uint64_t deadline_ns = 0;             // on on_tick's clock; 0: none
+  bool force_long = false;              // send as RDMA_NOMSG though it would fit (V1-LONG-14)
+  bool only_short = false;              // never as RDMA_NOMSG: the binding forbids it (EXP-33)
+  bool no_ddp = false;                  // no item in a chunk of its own (SEC-04); no `results`
+  // Send under the XID of its last submit(). This engine has as many credits as the one of that
+  // submit() and continues its XIDs (continue_xids()). Calls that are sent again are submitted
+  // before all others.
+  bool resend = false;
+  // Running it twice does no harm: it is sent again when the peer names the room that its reply
+  // needs.
+  bool repeatable = false;
+  Optional* option = nullptr;
+  void* user = nullptr;
+  // When the upper layer was asked to submit the call, if earlier than the engine's submit(); 0: at
+  // the engine's submit().
+  uint64_t submitted_ticks = 0;
+
+  // A call that is given up ends at once, although the peer may still use its memory, if the engine
+  // can keep all of that memory: the buffers of `message`, and those of `results`, where rooms[k]
+  // is the buffer of the one span of results[k]. Memory of the caller's own is left to the peer
+  // only if `released` is set: the engine then takes `released` over and calls it once, when the
+  // peer is done with the memory. If `released` is still set when the call ends, nothing is left to
+  // the peer.
+  std::array<Buffer, kMaxResultRooms> rooms;
+  void (*released)(void* argument) = nullptr;
+  void* released_argument = nullptr;
+
+  // Out, valid until release(): how it ended, whether the peer may have seen it, and with kOk the
+  // reduced reply and what was placed. The message is as it was before submit(), but for its XID.
+  CallStatus status = CallStatus::kOk;
+  bool sent = false;
+  std::span<const Fragment> reply;
+  std::span<const ItemView> placed;
+  // With kChunkError, kVersionError and kRemoteError: what the peer said.
+  proto::ErrorBody error = {};
+  uint32_t error_version = 0;
+
+  // Null: it is not sampled. Whoever is told of the call's end completes it, or the destructor.
+  StageRecord* stages = nullptr;
+
+  // The engine's own part (its header buffer, keys, reply buffers, list links).
+  struct State;
+  std::unique_ptr<State> state;
+
+  OutgoingCall();
+  ~OutgoingCall();
+  // Returns the reply's buffers and those of the message. submit() ends the reply too, and keeps
+  // one buffer for the next.
+  void release();
+};
 
 constexpr uint32_t kMaxOffers = 96;  // segments of one call, all lists together
 constexpr uint32_t kMaxResults = kMaxResultRooms;

@@ -115,6 +115,7 @@ std::vector<uint32_t> Requester::last_xids() const {
 // Slot by slot: each has a count of its own in the upper bits, and how far they are apart is not
 // bounded.
 void Requester::continue_xids(std::span<const uint32_t> last) noexcept {
+  RRDK_ASSERT(!link_.up(), link_.phase);
   if (last.size() != slots_.size())
     return;
   for (size_t i = 0; i < slots_.size(); ++i)

@@ -59,6 +59,8 @@ class Requester {
   }
 
   bool prepare();  // room for the headers of a first few calls. False: no buffers
+  // The XID that each slot used last, and, before the connection is established, to go on from
+  // those of an earlier one: a responder may know calls by their XIDs beyond a connection's end.
   std::vector<uint32_t> last_xids() const;
   void continue_xids(std::span<const uint32_t> last) noexcept;
   bool may_send() const noexcept { return queued_.empty() && may_start(); }

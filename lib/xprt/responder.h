@@ -26,7 +26,7 @@ class Responder {
   Responder(Link& link, const PerConnection& own)
       : grant(credits_of(Role::kResponder, link.options), first_credits(link),
               link.receives.shared()),
-        turn{own.client_share != nullptr ? *own.client_share : own_share_},
+        turn{*own.client_share},
         link_(link),
         max_calls_(2 * std::max(1u, credits_of(Role::kResponder, link.options))) {
     tell_most_granted();
@@ -65,7 +65,7 @@ class Responder {
   }
   // Whether more allowance would start a call that waits.
   bool backlogged() const noexcept {
-    return !wait_turn_.empty() && has_room(*wait_turn_.front()) && link_.up();
+    return turn.waits && !wait_turn_.empty() && has_room(*wait_turn_.front()) && link_.up();
   }
 
   uint32_t send_threshold(const ServedCall& call) const noexcept {
@@ -77,11 +77,29 @@ class Responder {
   mem::Borrower& borrower() const noexcept { return link_.borrower; }
   OpaquePadding padding(const ServedCall& call) noexcept;  // rfc5666/padding_datapath.cc
 
-  // As Connection's.
+  // Grants fewer credits, as it does by itself while Receives are scarce (RFC 5666 section 3.3). At
+  // most options.credits.
+  void set_granted_credits(uint32_t credits) noexcept {
+    grant.configure(std::min(credits, link_.options.credits));
+  }
+
+  // Plain calls of version 1 that are served where they lie, by the user of the fabric's lane
+  // (service/plain_calls.h).
+  // The credits that each reply grants; 0: calls must come the general way, since something waits,
+  // or is not settled. It holds until something else is asked of us.
   uint32_t plain_credits() const noexcept;
-  void begin_plain(ServedCall& call) noexcept;
-  void end_plain(ServedCall& call) noexcept;
-  void count_plain(uint32_t calls) noexcept;
+  // Whether that is still so behind a handler, which may have answered other calls or have ended
+  // the connection.
+  bool plain_goes_on(uint32_t credits) const noexcept {
+    return link_.phase == Phase::kUp && grant.last() == credits;
+  }
+  uint32_t receive_bytes() const noexcept {  // of each Receive: longer messages are a breach
+    return link_.receives.size();
+  }
+  void begin_plain(ServedCall& call) noexcept;  // a record for such calls
+  void end_plain(ServedCall& call) noexcept;    // gives back what the record has
+  void count_plain(uint32_t calls) noexcept;    // that were answered
+  // It has not been answered there: the engine has it from now on, until reply() or drop().
   void adopt_plain(ServedCall& call) noexcept;
 
   Grant grant;
@@ -196,7 +214,6 @@ class Responder {
     ReceiveSlot* slot = nullptr;
   } in_hand_;
   uint32_t calls_ = 0;        // of this connection, in any state
-  ClientShare own_share_;     // where the upper layer has none for its client
   uint64_t chunk_bytes_ = 0;  // of those that were started
   base::List<ServedCall, &ServedCall::links> all_;
   const ServedCall* held_up_ = nullptr;  // the front of wait_turn_, if bytes or buffers hold it up

@@ -19,7 +19,6 @@
 #include "rrdk/memory.h"
 #include "rrdk/rpc.h"
 #include "rrdk/xdr.h"
-#include "xprt/connection.h"
 #include "xprt/send_queue.h"
 #include "xprt/stage_log_datapath.h"
 #include "xprt/stream_datapath.h"
@@ -38,6 +37,7 @@ enum class Answer : uint8_t;
 
 namespace rrdk::xprt {
 
+class Connection;
 class Responder;
 struct Exposure;
 

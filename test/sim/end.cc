@@ -44,7 +44,7 @@ void End::use_engine(Use&& use) {
 
 // So many turns of the connection, and one of its client.
 void End::refill(uint64_t turns) {
-  engine_->allowance().refill(turns);
+  engine_->responder().turn.allowance.refill(turns);
   share_.allowance.refill(1);
 }
 
@@ -107,7 +107,7 @@ void End::cancel(Call& call) {
 void End::grant(uint32_t credits) {
   if (context_.traced)
     context_.trace(name_, "credits %u", credits);
-  engine_->set_granted_credits(credits);
+  engine_->responder().set_granted_credits(credits);
   theirs().configure(credits);
 }
 
@@ -122,7 +122,7 @@ void End::change_receives(uint32_t bytes) {
   bool raises = context_.random.one_in(3);
   bool done = false;
   use_engine([&](xprt::Connection& engine) {
-    done = raises ? engine.raise_receives(bytes) : engine.request_receive_size(bytes);
+    done = raises ? engine.properties().raise(bytes) : engine.request_receive_size(bytes);
   });
   if (context_.traced)
     context_.trace(name_, "%s Receives of %u bytes: %s", raises ? "post" : "ask for", bytes,
@@ -210,7 +210,7 @@ void End::look() {
     check_reason();
     context_.schedule.after(context_.delay(), *this, kHangUp);
   }
-  if (engine_->backlogged() && !turn_pending_) {
+  if (engine_->responder().backlogged() && !turn_pending_) {
     turn_pending_ = true;
     context_.schedule.after(context_.delay(), *this, kTurn);
   }
@@ -240,7 +240,7 @@ void End::post() {
 // What the peer was told, each Receive has room for (V2D4-PROP-19).
 void End::check_receives() {
   bool tells = draft_ == proto::Wire::kDraft04;
-  uint32_t told = engine_->announced_receive_size();
+  uint32_t told = engine_->properties().receive_size();
   if (tells && queue_pair_.smallest_receive() < told)
     context_.fail(name_, "a Receive of %u bytes is posted, and %u are announced",
                   queue_pair_.smallest_receive(), told);
@@ -272,7 +272,7 @@ void End::bury() {
     context_.fail(name_, "calls are taken for more than was granted");
   leave_cache();
   if (is_requester())
-    last_xids_ = engine_->last_xids();
+    last_xids_ = engine_->requester().last_xids();
   engine_.reset();
   session_.around().owner.on_buried(session_);
 }

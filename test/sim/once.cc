@@ -21,7 +21,7 @@ bool End::begin_once(xprt::ServedCall& call, Shape& shape) {
   if (lane_ == nullptr)
     lane_ = replays.enter(now);
   if (lane_ != nullptr)
-    lane_->raise(engine_->most_granted(), engine_->version() != 1);
+    lane_->raise(engine_->responder().grant.most_ever(), engine_->version() != 1);
   OnceCall& once = once_.emplace_back();
   once.end = this;
   once.shape = &shape;

@@ -82,7 +82,7 @@ class End final : public xprt::Upcalls, public QueuePairOwner, public Actor {
   void hang_up(const char* why);
   void give_up();  // before it was connected
   // The XIDs of an earlier connection.
-  void continue_xids(std::span<const uint32_t> last) { engine_->continue_xids(last); }
+  void continue_xids(std::span<const uint32_t> last) { engine_->requester().continue_xids(last); }
   const std::vector<uint32_t>& last_xids() const { return last_xids_; }  // when it is not alive
 
   // The upper layer's requests.

@@ -237,15 +237,15 @@ TEST_F(BackToBack, OneCallUntilTheFirstGrantThenAsManyAsGranted) {
   };
   answer(0);
   EXPECT_EQ(b->held.size(), 4u);
-  EXPECT_EQ(a->engine->in_flight(), 4u);
+  EXPECT_EQ(a->engine->requester().window.in_flight(), 4u);
   answer(2);  // in any order
   EXPECT_EQ(b->held.size(), 4u);
-  b->engine->set_granted_credits(2);
+  b->engine->responder().set_granted_credits(2);
   answer(0);
   EXPECT_EQ(b->held.size(), 3u);
   answer(0);
   EXPECT_EQ(b->held.size(), 2u);
-  b->engine->set_granted_credits(4);
+  b->engine->responder().set_granted_credits(4);
   while (!b->held.empty())
     answer(0);
   EXPECT_EQ(a->ended.size(), 10u);
@@ -311,7 +311,7 @@ TEST_P(EachVersion, ATimeoutFencesTheMemoryAndKeepsTheCredit) {
   ASSERT_EQ(a->ended.size(), 1u);
   EXPECT_EQ(call.status, CallStatus::kTimeout);
   EXPECT_EQ(a->qp.count(Op::kInvalidateKey), 1u);
-  EXPECT_EQ(a->engine->in_flight(), 1u);
+  EXPECT_EQ(a->engine->requester().window.in_flight(), 1u);
   EXPECT_FALSE(a->engine->wants_disconnect());
   OutgoingCall second;
   second.deadline_ns = 200;
@@ -324,7 +324,7 @@ TEST_P(EachVersion, ATimeoutFencesTheMemoryAndKeepsTheCredit) {
   a->engine->on_tick(250);
   EXPECT_TRUE(a->engine->wants_disconnect()) << "all credits are lost";
   // The answers come after all.
-  b->engine->set_granted_credits(2);
+  b->engine->responder().set_granted_credits(2);
   for (ServedCall* held : std::exchange(b->held, {})) {
     write(held->reply, held->xid, 1, {});
     b->engine->reply(*held);

@@ -248,7 +248,7 @@ TEST_F(ScriptedBothWays, ShortMessagesGrantNothing) {
   submit(call);
   uint32_t xid = word(only_sent(), 0);
   peer_side->say(Wire{xid, 1, 0xffff, kMsg, 0, 0});
-  EXPECT_EQ(end->engine->window(), 1u);
+  EXPECT_EQ(end->engine->requester().window.size(), 1u);
   EXPECT_TRUE(end->ended.empty());
   end->disconnect();
   end->engine->reply(*std::exchange(end->held, {}).front());

@@ -101,7 +101,7 @@ TEST_P(BothWays, AServerDoesNotCallBeforeItWasCalled) {
 TEST_P(BothWays, CreditsOfEachDirectionAreApart) {
   connect({.credits = 32, .backward_credits = 2}, {.credits = 32, .backward_credits = 8});
   open_up();
-  EXPECT_EQ(a->engine->window(), 32u);
+  EXPECT_EQ(a->engine->requester().window.size(), 32u);
   a->handler = nullptr;
   OutgoingCall calls[5];
   for (OutgoingCall& call : calls)
@@ -112,7 +112,7 @@ TEST_P(BothWays, CreditsOfEachDirectionAreApart) {
   while (!a->held.empty()) {
     answer(*a, *std::exchange(a->held, {}).front());
     run();
-    EXPECT_LE(b->engine->in_flight(), 2u) << "the client granted 2";
+    EXPECT_LE(b->engine->requester().window.in_flight(), 2u) << "the client granted 2";
     EXPECT_LE(a->held.size(), 2u);
     if (a->held.size() == 2) {
       ServedCall* second = a->held[1];
@@ -121,8 +121,8 @@ TEST_P(BothWays, CreditsOfEachDirectionAreApart) {
     }
   }
   EXPECT_EQ(b->ended.size(), 5u);
-  EXPECT_EQ(b->engine->window(), 2u);
-  EXPECT_EQ(a->engine->window(), 32u);
+  EXPECT_EQ(b->engine->requester().window.size(), 2u);
+  EXPECT_EQ(a->engine->requester().window.size(), 32u);
   EXPECT_EQ(a->engine->counters().refusals[Refusal::kCreditOverrun], 0u);
 }
 

@@ -34,7 +34,7 @@ TEST_F(CopiedSends, CallsEndWithoutACompletionOfTheirSends) {
   ASSERT_EQ(a->ended.size(), 1u);
   EXPECT_EQ(call.status, CallStatus::kOk);
   EXPECT_EQ(signaled(*a) + signaled(*b), 0u);
-  EXPECT_EQ(b->engine->calls(), 0u);
+  EXPECT_EQ(b->engine->responder().calls(), 0u);
   EXPECT_FALSE(b->qp.log.empty());
 }
 
@@ -61,9 +61,9 @@ TEST_F(CopiedSends, GoAtOnceWhereTheDriverTakesThem) {
   a->qp.sends_now = b->qp.sends_now = true;
   serve({}, {});
   b->handler = [this, serve = b->handler](ServedCall& call) {
-    EXPECT_EQ(b->engine->calls(), 1u);
+    EXPECT_EQ(b->engine->responder().calls(), 1u);
     serve(call);
-    EXPECT_EQ(b->engine->calls(), 0u);
+    EXPECT_EQ(b->engine->responder().calls(), 0u);
   };
   for (uint64_t calls = 1; calls <= 100; ++calls) {
     OutgoingCall call;
@@ -181,7 +181,7 @@ TEST_F(CopiedSends, OfARepliesResultTheWriteIsReported) {
   EXPECT_EQ(signaled(*a), 0u);
   ASSERT_EQ(signaled(*b), 1u);
   EXPECT_EQ(std::ranges::find(b->qp.log, true, &fabric::SendWr::signaled)->op, fabric::Op::kWrite);
-  EXPECT_EQ(b->engine->calls(), 0u);
+  EXPECT_EQ(b->engine->responder().calls(), 0u);
 }
 
 TEST_F(CopiedSends, BehindBindsOfAConnectionThatEndsBeforeTheyArePosted) {

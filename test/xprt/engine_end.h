@@ -35,7 +35,9 @@ struct End final : Upcalls {
       const PerConnection& own = {})
       : memory(memory_), options(wanted) {
     qp.depth = wanted.send_wrs;
-    engine = std::make_unique<Connection>(options, own, memory_, pool, qp, *this);
+    PerConnection its = own;
+    its.client_share = &share;
+    engine = std::make_unique<Connection>(options, its, memory_, pool, qp, *this);
     engine->set_sender(&qp);
     EXPECT_TRUE(engine->prepare_receives());
     qp.post(*engine);
@@ -83,6 +85,7 @@ struct End final : Upcalls {
 
   Memory& memory;
   const SharedOptions options;
+  ClientShare share;
   FakeQueuePair qp;
   std::unique_ptr<Connection> engine;
   std::function<void(ServedCall&)> handler;

@@ -215,8 +215,8 @@ TEST_P(OptionsOfAClient, ARequestHasTheWordsOfACall) {
   EXPECT_EQ(Bytes(asking.option.answer_info.begin(), asking.option.answer_info.end()),
             Wire({5}).bytes());
   EXPECT_TRUE(asking.option.answer_payload.empty());
-  EXPECT_EQ(end->engine->window(), 6u);
-  EXPECT_EQ(end->engine->in_flight(), 0u);
+  EXPECT_EQ(end->engine->requester().window.size(), 6u);
+  EXPECT_EQ(end->engine->requester().window.in_flight(), 0u);
   // XIDs are of the same space as those of calls.
   Asking next(110, Wire{kAnswers}, Wire{0, kCall, 8, 9});
   uint32_t other = send(next);
@@ -260,7 +260,7 @@ TEST_P(OptionsOfAClient, ARequestWaitsForACreditAndItsEndGivesItBack) {
   EXPECT_EQ(word(sent, 3), kOptional);
   peer_side->say(option(kReply, word(sent, 0), {101, 4, 5}));
   expect_end(third, CallStatus::kOk);
-  EXPECT_EQ(end->engine->in_flight(), 0u);
+  EXPECT_EQ(end->engine->requester().window.in_flight(), 0u);
 }
 
 TEST_P(OptionsOfAClient, ErrorsAreToldApart) {
@@ -313,7 +313,7 @@ TEST_P(OptionsOfAClient, WhatItDoesNotHaveIsNotSent) {
     expect_end(*asking, CallStatus::kTooLarge);
   }
   EXPECT_TRUE(peer_side->take().empty());
-  EXPECT_EQ(end->engine->in_flight(), 0u);
+  EXPECT_EQ(end->engine->requester().window.in_flight(), 0u);
 }
 
 TEST_P(OptionsOfAClient, AFaultyAnswerEndsItsRequestAndNoOther) {
@@ -354,7 +354,7 @@ TEST_P(OptionsOfAClient, AFaultyAnswerEndsItsRequestAndNoOther) {
   expect_end(foreign, CallStatus::kMalformedReply);
   peer_side->say(option(kReply, waiting, {101, 4, 5}));
   expect_end(waits, CallStatus::kOk);
-  EXPECT_EQ(end->engine->in_flight(), 0u);
+  EXPECT_EQ(end->engine->requester().window.in_flight(), 0u);
 }
 
 TEST_P(OptionsOfAClient, WhatAnswersNothingChangesNothing) {
@@ -387,9 +387,9 @@ TEST_P(OptionsOfAClient, WhatAnswersNothingChangesNothing) {
   end->engine->on_tick(6);
   end->run();
   expect_end(late, CallStatus::kTimeout);
-  EXPECT_EQ(end->engine->in_flight(), 1u);
+  EXPECT_EQ(end->engine->requester().window.in_flight(), 1u);
   expect_ignored(option(kReply, xid, {101, 4, 5}), Refusal::kLateReply);
-  EXPECT_EQ(end->engine->in_flight(), 0u);
+  EXPECT_EQ(end->engine->requester().window.in_flight(), 0u);
 }
 
 // A call of the server's that waits in its Receive, where a peer over shm can still change it.
@@ -464,7 +464,7 @@ TEST_P(OptionsOfAClient, NearlyRightOnesDoNoHarm) {
   }
   EXPECT_FALSE(extensions.served.empty());
   EXPECT_FALSE(end->engine->wants_disconnect());
-  EXPECT_EQ(end->engine->calls(), 0u);
+  EXPECT_EQ(end->engine->responder().calls(), 0u);
   expect_alive();
   end->disconnect();
 
@@ -478,7 +478,7 @@ TEST_P(OptionsOfAClient, NearlyRightOnesDoNoHarm) {
     ASSERT_EQ(end->ended.size(), 1u);
     answered += asking.call.status == CallStatus::kOk;
     end->ended.clear();
-    ASSERT_LE(end->engine->in_flight(), 0u);
+    ASSERT_LE(end->engine->requester().window.in_flight(), 0u);
   }
   EXPECT_GT(answered, 0u);
   EXPECT_FALSE(end->engine->wants_disconnect());

@@ -107,7 +107,7 @@ TEST_F(GivenUp, MemoryOfTheCallStaysWithThePeerUntilTheAnswer) {
   answer({{kItem, true}});  // an RDMA Write, which must not be refused
   EXPECT_EQ(b->qp.count(Op::kWrite), 1u);
   EXPECT_TRUE(a->qp.keys.empty());
-  EXPECT_EQ(a->engine->in_flight(), 0u);
+  EXPECT_EQ(a->engine->requester().window.in_flight(), 0u);
   EXPECT_EQ(counters().calls_given_up, 1u);
   EXPECT_EQ(counters().calls_lent, 1u);
   EXPECT_EQ(counters().calls_answered_late, 1u);
@@ -215,11 +215,12 @@ TEST_F(GivenUp, AfterTheBoundTheKeysAreRevoked) {
   EXPECT_EQ(released, 1);
   EXPECT_TRUE(a->qp.keys.empty());
   EXPECT_EQ(counters().lends_expired, 1u);
-  EXPECT_EQ(a->engine->in_flight(), 1u) << "the credit is the server's to give back";
+  EXPECT_EQ(a->engine->requester().window.in_flight(), 1u)
+      << "the credit is the server's to give back";
   // A server that does nothing with the memory answers later still.
-  b->engine->set_granted_credits(32);
+  b->engine->responder().set_granted_credits(32);
   answer();
-  EXPECT_EQ(a->engine->in_flight(), 0u);
+  EXPECT_EQ(a->engine->requester().window.in_flight(), 0u);
   expect_alive();
 }
 
@@ -292,7 +293,7 @@ class Starved : public GivenUp {
     for (OutgoingCall& call : calls)
       a->engine->cancel(call);
     a->ended.clear();
-    ASSERT_EQ(a->engine->in_flight(), credits);
+    ASSERT_EQ(a->engine->requester().window.in_flight(), credits);
     EXPECT_TRUE(a->engine->busy()) << "nobody would look at the time";
   }
   void tick(uint64_t now_ns, bool wants_disconnect) {

@@ -119,7 +119,7 @@ TEST_F(ServerProperties, AnAnswerIsHeardWhileCallsWait) {
   end->run();
   const uint32_t xid = word(only_answer(), 0);
   expect_silence(Wire{xid, 2, 0, kRespProp, 1, 1, 0, 0});
-  EXPECT_FALSE(end->engine->receive_size_requested());
+  EXPECT_FALSE(end->engine->properties().requested());
   for (ServedCall* object : held)
     pool->put(*object);
   end->engine->on_tick(1);
@@ -141,7 +141,7 @@ TEST_F(ServerProperties, ReceivesThatMayNotGrowStayAsTheyAre) {
     only_answer();
   }
   end->grows = true;
-  EXPECT_TRUE(end->engine->raise_receives(8192));
+  EXPECT_TRUE(end->engine->properties().raise(8192));
 }
 
 // Shows: V2D4-PROP-20, V2D4-INL-03, V2D4-PROP-26, V2D4-POP-09
@@ -180,7 +180,7 @@ TEST_F(ServerProperties, WhatIsFaultyIsRefusedAsAWhole) {
   expect_error(Wire{70, 2, 0, kReqProp}, 2);
   expect_silence(Wire{70, 2, 0, kRespProp, 5});
   EXPECT_EQ(threshold(), 4096u);
-  EXPECT_EQ(end->engine->peer_receive_size(), 4096u);
+  EXPECT_EQ(end->engine->properties().peer().receive_size, 4096u);
   expect_silence(connprop(2048));  // against the rules, and kept to
   EXPECT_EQ(threshold(), 2048u);
   EXPECT_EQ(counters().refusals[Refusal::kSmallReceives], 1u);
@@ -234,7 +234,7 @@ TEST_F(ServerProperties, ReceivesGrowWhenTheSmallOnesAreGone) {
     }
   }
   EXPECT_EQ(said, 1u);
-  EXPECT_EQ(end->engine->announced_receive_size(), 16384u);
+  EXPECT_EQ(end->engine->properties().receive_size(), 16384u);
   call(120, 16000);
   EXPECT_EQ(got.size(), 16008u);
   peer_side->take();
@@ -243,7 +243,7 @@ TEST_F(ServerProperties, ReceivesGrowWhenTheSmallOnesAreGone) {
   answer = only_answer();
   body.assign(answer.begin() + 12, answer.end());
   EXPECT_EQ(body, Wire({kRespProp, 1, 1, 0, 0}).bytes());
-  EXPECT_EQ(end->engine->announced_receive_size(), 8192u);
+  EXPECT_EQ(end->engine->properties().receive_size(), 8192u);
   peer_side->say(Wire{72, 2, 0, kReqProp, 1, 1, 4, 2048});
   answer = only_answer();
   body.assign(answer.begin() + 12, answer.end());
@@ -269,7 +269,7 @@ TEST_F(ServerProperties, ARequestIsKeptToUntilItIsAnswered) {
   call(7);
   EXPECT_TRUE(peer_side->take().empty());  // too large for what is asked for; it may be refused
   expect_silence(Wire{xid + 1, 2, 0, kRespProp, 1, 1, 0, 0});  // another's
-  EXPECT_TRUE(end->engine->receive_size_requested());
+  EXPECT_TRUE(end->engine->properties().requested());
   peer_side->say(Wire{xid, 2, 0, kRespProp, 0, 1, 1, 0});  // rejected
   EXPECT_EQ(only_answer().size(), 8192u);
   EXPECT_EQ(threshold(), 8192u);
@@ -303,7 +303,7 @@ TEST_F(ServerProperties, APeerThatKnowsNoRequestsRejectsThem) {
   only_answer();
   end->engine->on_tick(1);
   end->engine->on_tick(5'000'000'002);
-  EXPECT_FALSE(end->engine->receive_size_requested());
+  EXPECT_FALSE(end->engine->properties().requested());
   EXPECT_EQ(threshold(), 8192u);
   EXPECT_TRUE(end->engine->request_receive_size(4096));
   end->run();
@@ -353,7 +353,7 @@ TEST_F(ServerProperties, ALateAnswerIsBelievedIfItMakesSendsSmaller) {
     uint32_t xid = word(only_answer(), 0);
     end->engine->on_tick(1);
     end->engine->on_tick(5'000'000'002);
-    EXPECT_FALSE(end->engine->receive_size_requested());
+    EXPECT_FALSE(end->engine->properties().requested());
     EXPECT_EQ(threshold(), 8192u);
     expect_silence(Wire{xid, 2, 0, kRespProp, 0, 0, 1, 1, 4, answered});
     EXPECT_EQ(threshold(), std::min(answered, 8192u));
@@ -393,7 +393,7 @@ TEST_F(ServerProperties, ReceivesGrowNoFurtherThanTheBuffersReach) {
     EXPECT_EQ(word(only_answer(), 2), 4u);  // as it asks for
     EXPECT_EQ(end->qp.receives.size(), 11u);
   }
-  EXPECT_EQ(end->engine->announced_receive_size(), 4096u);
+  EXPECT_EQ(end->engine->properties().receive_size(), 4096u);
   hoard.clear();
   uint32_t told = 0;
   for (uint32_t xid = 130; xid < 160; ++xid) {
@@ -402,7 +402,7 @@ TEST_F(ServerProperties, ReceivesGrowNoFurtherThanTheBuffersReach) {
       told += word(sent, 3) == kUpdProp;
   }
   EXPECT_EQ(told, 1u);
-  EXPECT_EQ(end->engine->announced_receive_size(), 65536u);
+  EXPECT_EQ(end->engine->properties().receive_size(), 65536u);
 }
 
 class ClientsProperties : public ScriptedTest {
@@ -543,11 +543,11 @@ TEST_F(ClientsProperties, AnswersToRequestsAreToldFromRepliesByWhatTheyAre) {
   // Neither is answered by what would answer the other.
   peer_side->say(Wire{xid, 2, 0, kRespProp, 1, 1, 0, 0});
   answer(request);
-  EXPECT_TRUE(end->engine->receive_size_requested());
+  EXPECT_TRUE(end->engine->properties().requested());
   EXPECT_TRUE(end->ended.empty());
   EXPECT_EQ(counters().refusals[Refusal::kUnknownXid], 2u);
   peer_side->say(Wire{request, 2, 0, kRespProp, 1, 1, 0, 0});
-  EXPECT_FALSE(end->engine->receive_size_requested());
+  EXPECT_FALSE(end->engine->properties().requested());
   answer(xid);
   ASSERT_EQ(end->ended.size(), 1u);
   EXPECT_EQ(call.status, CallStatus::kOk);
@@ -595,11 +595,11 @@ TEST_F(ClientsProperties, NoTwoOfItsRequestsShareAnXid) {
       std::optional<uint32_t> request = newest(kReqProp);
       ASSERT_TRUE(request);
       if (round % 8 == 0)
-        end->engine->raise_receives(8192 + 1024 * round);
+        end->engine->properties().raise(8192 + 1024 * round);
       for (uint32_t xid : unanswered)
         say_reply(xid);
       peer_side->say(Wire{*request, 2, 0, kRespProp, 1, 1, 0, 0});
-      EXPECT_FALSE(end->engine->receive_size_requested());
+      EXPECT_FALSE(end->engine->properties().requested());
     }
     EXPECT_GT(told, 0u);
     end->disconnect();
@@ -609,11 +609,11 @@ TEST_F(ClientsProperties, NoTwoOfItsRequestsShareAnXid) {
 // Shows: V2D4-PROP-23, V2D4-PROP-32
 TEST_F(ClientsProperties, ItsOwnReceivesGrowButDoNotShrink) {
   connect(Speaks::kTwo, {.credits = 2, .max_receive_size = 16384});
-  EXPECT_FALSE(end->engine->raise_receives(8192));  // nothing was told yet
+  EXPECT_FALSE(end->engine->properties().raise(8192));  // nothing was told yet
   goes_inline(0);
-  EXPECT_TRUE(end->engine->raise_receives(8192));
-  EXPECT_FALSE(end->engine->raise_receives(4096));
-  EXPECT_FALSE(end->engine->raise_receives(32768));
+  EXPECT_TRUE(end->engine->properties().raise(8192));
+  EXPECT_FALSE(end->engine->properties().raise(4096));
+  EXPECT_FALSE(end->engine->properties().raise(32768));
   uint32_t told = 0;
   for (int i = 0; i < 12; ++i) {
     OutgoingCall call;
@@ -678,7 +678,7 @@ TEST_F(ClientsProperties, AServerThatKnowsNoneIsToldNoMore) {
   std::vector<Bytes> sent = answer(xid);
   ASSERT_EQ(sent.size(), 1u);
   peer_side->say(Wire{word(sent[0], 0), 2, 4, kError, 9});
-  EXPECT_FALSE(end->engine->raise_receives(8192));
+  EXPECT_FALSE(end->engine->properties().raise(8192));
   EXPECT_FALSE(end->engine->request_receive_size(8192));
   EXPECT_TRUE(goes_inline(0));
 }

@@ -95,7 +95,7 @@ TEST_F(RegisteredProperties, OneThatIsNoValueMakesItsMessageFaulty) {
   EXPECT_EQ(word(answer, 3), kError);
   EXPECT_EQ(word(answer, 4), 2u);
   EXPECT_TRUE(heard.empty());
-  EXPECT_EQ(end->engine->peer_receive_size(), 4096u);
+  EXPECT_EQ(end->engine->properties().peer().receive_size, 4096u);
   expect_silence(Wire{70, 2, 0, kConnProp, 1, 1, 4, 8192, 0});
   expect_silence(Wire{71, 2, 0, kUpdProp, 1, 8, 8, 5, 6});  // it was not in CONNPROP
   EXPECT_EQ(counters().refusals[Refusal::kFixedProperty], 1u);

@@ -105,12 +105,12 @@ TEST_F(RequesterTest, GrantsAreCappedAndZeroIsOne) {
   uint32_t grants[][2] = {{1000, 8}, {3, 3}, {0, 1}};
   for (auto& [granted, window] : grants) {
     peer_side->say(plain_reply(word(send(call), 0), granted));
-    EXPECT_EQ(end->engine->window(), window);
+    EXPECT_EQ(end->engine->requester().window.size(), window);
   }
   peer_side->say(Wire{word(send(call), 0), 1, 8, kError, kErrVers, 1, 1});
-  EXPECT_EQ(end->engine->window(), 1u);
+  EXPECT_EQ(end->engine->requester().window.size(), 1u);
   peer_side->say(Wire{word(send(call), 0), 1, 8, kError, kErrChunk});
-  EXPECT_EQ(end->engine->window(), 8u);
+  EXPECT_EQ(end->engine->requester().window.size(), 8u);
 }
 
 // Shows: V1-ERR-05, V1-ERR-09, V1-ERR-14, V1-ERR-15, V1-ERR-16, V1-CREDIT-22, V1-HDR-18
@@ -339,9 +339,9 @@ TEST_F(RequesterTest, ALateReplyGivesTheCreditBack) {
   Bytes sent = send(call);
   end->engine->on_tick(10);
   expect_status(call, CallStatus::kTimeout);
-  EXPECT_EQ(end->engine->in_flight(), 1u);
+  EXPECT_EQ(end->engine->requester().window.in_flight(), 1u);
   peer_side->say(plain_reply(word(sent, 0)));
-  EXPECT_EQ(end->engine->in_flight(), 0u);
+  EXPECT_EQ(end->engine->requester().window.in_flight(), 0u);
   EXPECT_TRUE(end->ended.empty());
   call.deadline_ns = 0;
   expect_alive();
@@ -372,7 +372,7 @@ TEST_F(RequesterTest, XidsGoOnOnTheNextConnection) {
     peer_side->say(plain_reply(word(send(calls[0]), 0)));
   uint32_t next = word(send(calls[0]), 0);
   uint32_t lost = word(send(calls[1]), 0);
-  std::vector<uint32_t> last = end->engine->last_xids();
+  std::vector<uint32_t> last = end->engine->requester().last_xids();
   end->disconnect();
   EXPECT_EQ(end->ended.size(), 102u);
   EXPECT_TRUE(calls[1].sent);
@@ -381,7 +381,7 @@ TEST_F(RequesterTest, XidsGoOnOnTheNextConnection) {
   options.role = Role::kRequester;
   end = std::make_unique<End>(options, *memory, *pool);
   peer_side = std::make_unique<Script>(*end);
-  end->engine->continue_xids(last);
+  end->engine->requester().continue_xids(last);
   end->engine->on_established({true, 4096, 4096}, 16);
   calls[1].resend = true;
   EXPECT_EQ(word(send(calls[1]), 0), lost);
@@ -401,13 +401,13 @@ TEST_F(RequesterTest, CallsSentAgainTakeTheirOwnSlots) {
   std::vector<uint32_t> xids;
   for (OutgoingCall& call : calls)
     xids.push_back(word(send(call), 0));
-  std::vector<uint32_t> last = end->engine->last_xids();
+  std::vector<uint32_t> last = end->engine->requester().last_xids();
   end->disconnect();
 
   end = std::make_unique<End>(ConnectionOptions{.role = Role::kRequester, .credits = 8}, *memory,
                               *pool);
   peer_side = std::make_unique<Script>(*end);
-  end->engine->continue_xids(last);
+  end->engine->requester().continue_xids(last);
   end->engine->on_established({true, 4096, 4096}, 16);
   OutgoingCall fresh;
   for (size_t i : {5, 2, 7, 0}) {
@@ -436,7 +436,7 @@ TEST_F(RequesterTest, ACallThatWaitsForACreditWasNotSent) {
   OutgoingCall first, second;
   send(first);
   submit(second);
-  EXPECT_FALSE(end->engine->may_send());
+  EXPECT_FALSE(end->engine->requester().may_send());
   end->disconnect();
   EXPECT_TRUE(first.sent);
   EXPECT_FALSE(second.sent);

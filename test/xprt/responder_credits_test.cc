@@ -15,7 +15,7 @@ TEST_F(ResponderTest, GrantsAreOursAndNeverZero) {
     EXPECT_EQ(word(only_answer(), 2), granted);
   }
   for (uint32_t configured : {3u, 0u, 100u}) {
-    end->engine->set_granted_credits(configured);
+    end->engine->responder().set_granted_credits(configured);
     peer_side->say(Wire{7, 1, 8, kMsg, 0, 0, 0, 7, 0});
     EXPECT_EQ(word(only_answer(), 2), std::clamp(configured, 1u, 8u));
   }
@@ -225,7 +225,7 @@ TEST_F(ScarceMemory, ReceivesAreOfTheClassThatFitsThem) {
   EXPECT_EQ(memory->audit_fitting(16384).available, 2u);
   FakeQueuePair qp;
   const SharedOptions options({.role = Role::kResponder, .credits = 1});
-  Connection another(options, {}, *memory, *pool, qp, idle);
+  Connection another(options, {.client_share = &idle.share}, *memory, *pool, qp, idle);
   EXPECT_FALSE(another.prepare_receives());
   EXPECT_EQ(memory->audit_fitting(16384).available, 2u);
   another.on_disconnected();

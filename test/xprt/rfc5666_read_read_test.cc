@@ -52,7 +52,7 @@ TEST_F(ReadRead, AReplyWithoutRoomIsReadAndAcknowledged) {
     for (const fabric::SendWr& wr : b->qp.log)
       EXPECT_TRUE(wr.op != Op::kBindKey || wr.rights == Rights::kRemoteRead);
     EXPECT_TRUE(b->qp.keys.empty()) << "a key outlived RDMA_DONE";
-    EXPECT_EQ(b->engine->calls(), 0u);
+    EXPECT_EQ(b->engine->responder().calls(), 0u);
     EXPECT_EQ(b->qp.count(Op::kBindKey), b->qp.count(Op::kInvalidateKey));
     call.release();
     finish();
@@ -149,8 +149,8 @@ TEST_F(ReadRead, DonesAreWithinTheCredits) {
     }
     EXPECT_EQ(dones(), calls.size());
     EXPECT_EQ(b->engine->counters().refusals[Refusal::kCreditOverrun], 0u);
-    EXPECT_GE(b->engine->granted(), 1u);
-    EXPECT_EQ(a->engine->in_flight(), 0u);
+    EXPECT_GE(b->engine->responder().grant.last(), 1u);
+    EXPECT_EQ(a->engine->requester().window.in_flight(), 0u);
     finish();
   }
 }
@@ -234,7 +234,7 @@ TEST_F(Exposing, AnItemIsReadableUntilDoneAndNoLonger) {
   done(7);
   EXPECT_EQ(look(reply), nullptr);
   EXPECT_EQ(released, 1u);
-  EXPECT_EQ(end->engine->calls(), 0u);
+  EXPECT_EQ(end->engine->responder().calls(), 0u);
   done(7);  // once more
   EXPECT_EQ(counters().refusals[Refusal::kDone], 4u);
   EXPECT_EQ(counters().rfc5666_dones, 1u);

@@ -314,7 +314,7 @@ TEST_F(Version2Requester, MessagesThatAreNoAnswerChangeNothing) {
   peer_side->say(Wire{xid, 2, 9, 5, kReply, 77, 0});                     // an option
   EXPECT_TRUE(end->ended.empty());
   EXPECT_TRUE(peer_side->take().empty());
-  EXPECT_EQ(end->engine->window(), 4u);
+  EXPECT_EQ(end->engine->requester().window.size(), 4u);
   peer_side->say(reply(xid));
   expect_status(call, CallStatus::kOk);
 }

@@ -36,7 +36,7 @@ class Version2Responder : public ResponderTest {
     ASSERT_EQ(answer.size(), 16 + 4 * words.size());
     EXPECT_EQ(word(answer, 0), xid);
     EXPECT_EQ(word(answer, 1), word(message, 1));
-    EXPECT_EQ(word(answer, 2), end->engine->granted());
+    EXPECT_EQ(word(answer, 2), end->engine->responder().grant.last());
     EXPECT_EQ(word(answer, 3), kError);
     size_t index = 4;
     for (uint32_t expected : words)
@@ -114,7 +114,7 @@ TEST_P(EachDraft, OtherVersionsAreToldTheRange) {
     Bytes message = start(kMsg).add({2, 0, 0});
     xdr::store_u32(&message[8], asked);
     expect_error(message, {2});
-    EXPECT_EQ(end->engine->granted(), std::min(asked, 8u));
+    EXPECT_EQ(end->engine->responder().grant.last(), std::min(asked, 8u));
   }
 }
 

@@ -3,7 +3,7 @@
 // private data has set the start values (V1-CCP-23).
 #include <algorithm>
 
-#include "xprt/connection_impl.h"
+#include "xprt/connection.h"
 #include "xprt/rfc5666/mode.h"
 #include "xprt/rfc5666/read_read.h"
 
@@ -50,53 +50,48 @@ bool ReplyReader::prepare() {
   return true;
 }
 
-void Connection::Impl::begin_rfc5666() {
-  if (link.options.role == Role::kResponder) {
-    exposer = std::make_unique<ReplyExposer>(link);
-    link.rfc5666.exposer = exposer.get();
+void Connection::begin_rfc5666() {
+  if (link_.options.role == Role::kResponder) {
+    exposer_ = std::make_unique<ReplyExposer>(link_);
+    link_.rfc5666.exposer = exposer_.get();
     return;
   }
-  reader = std::make_unique<ReplyReader>(link, requester);
-  link.rfc5666.reader = reader.get();
-  if (link.options.rfc5666.max_reads == 0) {  // also before anyone was told (V1-CCP-14)
-    link.rfc5666.we_serve_no_reads = true;
-    link.peer.read_chunks = 0;
+  reader_ = std::make_unique<ReplyReader>(link_, requester_);
+  link_.rfc5666.reader = reader_.get();
+  if (link_.options.rfc5666.max_reads == 0) {  // also before anyone was told (V1-CCP-14)
+    link_.rfc5666.we_serve_no_reads = true;
+    link_.peer.read_chunks = 0;
   }
 }
 
 proto::ccp::Request Connection::config_request() const {
-  const ConnectionOptions& options = impl_->link.options;
+  const ConnectionOptions& options = link_.options;
   return {options.send_size, options.receive_size, options.rfc5666.max_reads};
 }
 
 void Connection::take_config(const proto::ccp::Reply& reply) {
-  Link& link = impl_->link;
-  link.thresholds(proto::Wire::kVersion1).send = limit(reply.max_call, link.options.send_size);
-  link.speak(link.wire);
-  link.sends.set_read_limit(std::min(link.sends.read_limit(), reply.max_reads));
-  link.rfc5666.peer_serves_no_reads = reply.max_reads == 0;
-  link.rfc5666.align = is_alignment(reply.align) ? reply.align : 0;
-  link.rfc5666.reads_replies = link.options.rfc5666.read_replies && reply.max_reads != 0;
-  link.rfc5666.configured = true;
-  ++link.counters.rfc5666_configured;
-}
-
-void Connection::count_config_call() {
-  ++impl_->link.rfc5666.config_calls;
+  link_.thresholds(proto::Wire::kVersion1).send = limit(reply.max_call, link_.options.send_size);
+  link_.speak(link_.wire);
+  link_.sends.set_read_limit(std::min(link_.sends.read_limit(), reply.max_reads));
+  link_.rfc5666.peer_serves_no_reads = reply.max_reads == 0;
+  link_.rfc5666.align = is_alignment(reply.align) ? reply.align : 0;
+  link_.rfc5666.reads_replies = link_.options.rfc5666.read_replies && reply.max_reads != 0;
+  link_.rfc5666.configured = true;
+  ++link_.counters.rfc5666_configured;
 }
 
 // In the middle of a connection's life the values in force are told, and stay (V1-CCP-22).
 proto::ccp::Reply Connection::configure(const proto::ccp::Request& request) {
-  Link& link = impl_->link;
-  bool is_first = link.counters.calls_received == link.rfc5666.config_calls;
-  if (is_first && !link.rfc5666.configured) {
-    link.thresholds(proto::Wire::kVersion1).send = limit(request.max_reply, link.options.send_size);
-    link.sends.set_read_limit(std::min(link.sends.read_limit(), request.max_reads));
-    link.rfc5666.peer_serves_no_reads = request.max_reads == 0;
-    link.rfc5666.configured = true;
-    ++link.counters.rfc5666_configured;
+  bool is_first = link_.counters.calls_received == link_.rfc5666.config_calls;
+  if (is_first && !link_.rfc5666.configured) {
+    link_.thresholds(proto::Wire::kVersion1).send =
+        limit(request.max_reply, link_.options.send_size);
+    link_.sends.set_read_limit(std::min(link_.sends.read_limit(), request.max_reads));
+    link_.rfc5666.peer_serves_no_reads = request.max_reads == 0;
+    link_.rfc5666.configured = true;
+    ++link_.counters.rfc5666_configured;
   }
-  return {link.options.receive_size, link.options.rfc5666.align, link.options.rfc5666.max_reads};
+  return {link_.options.receive_size, link_.options.rfc5666.align, link_.options.rfc5666.max_reads};
 }
 
 }  // namespace rrdk::xprt
