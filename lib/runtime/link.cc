@@ -174,13 +174,12 @@ Result<void> Link::prepare(std::unique_ptr<fabric::QueuePair> queue_pair,
   {
     std::lock_guard lock(engine_mutex_);
     engine_.emplace(options, its, memory, core_.call_pool(), *queue_pair_, upcalls);
-    engine_->set_sender(this);
   }
   state_ = LinkState::kConnecting;
   core_.add(*this);
   if (!engine_->prepare_receives())
     return tl::unexpected(no_receives(memory, *options, shared_receives_ != nullptr));
-  post_receives();
+  engine_->post_receives(*queue_pair_);
   hold_back();
   return {};
 }
@@ -294,7 +293,7 @@ void Link::wind_up() {
   }
   if (state_ == LinkState::kLeaving) {
     if (shared_receives_ != nullptr)  // those of messages that waited are of use to others
-      post_receives();
+      engine_->post_receives(*queue_pair_);
     on_last_call();
   }
   if (!dirty_ && !waits_turn_ && engine_->idle())
@@ -321,6 +320,7 @@ void Link::on_event(const fabric::Event& event) {
                        : proto::decode_private_data(
                              std::span(event.private_data).first(event.private_data_length)));
   state_ = LinkState::kUp;
+  engine_->set_port(port_);
   on_up();
   core_.mark_dirty(*this);
 }
@@ -348,12 +348,15 @@ void Link::tap(fabric::Tap& tap) {
     tapped_ = std::make_unique<fabric::TappedQueuePair>(tap, this, *queue_pair_);
   port_ = tapped_.get();
   queue_pair_->set_lane_user(nullptr);
-  engine_->forget_plain_limit();
+  if (state_ == LinkState::kUp)
+    engine_->set_port(port_);
 }
 
 void Link::untap() noexcept {
   port_ = queue_pair_.get();
   queue_pair_->set_lane_user(lane_user_);
+  if (state_ == LinkState::kUp)
+    engine_->set_port(port_);
 }
 
 // The connecting end knows who it is when the connection is there: a name has several addresses.

@@ -89,7 +89,7 @@ class EngineOptions {
 bool shares_receives(const fabric::Capabilities& can, uint32_t first_credits) noexcept;
 
 // Everything on the core's thread, except core().
-class Link : private xprt::Sender {
+class Link {
  public:
   // One that is to connect.
   Link(PollCore& core, OpenDevice& device);
@@ -246,13 +246,6 @@ class Link : private xprt::Sender {
   void settle_ending(const Ending& ending);
   void catch_up();  // takes the turns that it was owed
   void bury();      // frees engine and queue pair; on_dead() is its last act
-  bool post_receives();
-  bool send_now(std::span<const MemorySpan> spans, uint32_t invalidate_key) noexcept final;
-  bool bind_now(uint32_t key, const MemorySpan& span, fabric::Rights rights) noexcept final;
-  bool read_now(const MemorySpan& to, uint32_t key, uint64_t remote_address) noexcept final;
-  void post_listed() noexcept final;
-  template <typename Wr, typename Post>
-  static bool post_front(xprt::WorkList<Wr>& wrs, Post&& post);
 
   static uint64_t new_id() noexcept;
 
@@ -274,7 +267,6 @@ class Link : private xprt::Sender {
   proto::PrivateData accepted_;  // accepting side: what the peer said of itself
   const bool accepting_ = false;
   std::string peer_name_;
-  bool sent_now_ = false;                      // and post_send() is to be called for that
   bool held_back_ = false;                     // as the queue pair knows
   SharedReceives* shared_receives_ = nullptr;  // null: Receives of its own
   fabric::QueuePair* port_ = nullptr;          // where sends are posted: the queue pair, or its tap

@@ -149,6 +149,7 @@ Result<SharedReceives*> PollCore::shared_receives(OpenDevice& device, uint32_t b
                          .bytes = bytes,
                          .queue = {memory, most, bytes, xprt::ReceiveQueue::Users::kMany},
                          .posted = std::move(*posted)};
+  receives->queue.post_to(*receives->posted);
   return shared_receives_.emplace_back(receives).get();
 }
 

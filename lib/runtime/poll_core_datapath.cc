@@ -150,7 +150,7 @@ void Link::note_replies() noexcept {
 }
 
 void Link::on_sent_in_lane() noexcept {
-  sent_now_ = true;  // post() wakes the peer
+  engine_->note_sent_now();  // post() wakes the peer
   core_.mark_dirty(*this);
 }
 
@@ -248,21 +248,6 @@ void PollCore::mark_dirty(Link& link) noexcept {
   dirty_.push(link);
 }
 
-template <typename Wr, typename Post>
-bool Link::post_front(xprt::WorkList<Wr>& wrs, Post&& post) {
-  if (wrs.empty())
-    return true;
-  wrs.pop_front(post(std::span<const Wr>(wrs)));
-  return wrs.empty();
-}
-
-bool Link::post_receives() {
-  return post_front(engine_->receives(), [this](std::span<const fabric::ReceiveWr> wrs) {
-    return shared_receives_ != nullptr ? shared_receives_->posted->post(wrs)
-                                       : queue_pair_->post_receive(wrs);
-  });
-}
-
 // A message that has begun to come has its Receive by then, beyond those that were promised.
 void Link::hold_back(bool hold) {
   RRDK_ASSERT(hold != held_back_);
@@ -271,53 +256,24 @@ void Link::hold_back(bool hold) {
   engine_->count_begun(hold && queue_pair_->holds_receive());
 }
 
-bool Link::send_now(std::span<const MemorySpan> spans, uint32_t invalidate_key) noexcept {
-  RRDK_ON_CORE(core_);
-  if (state_ != LinkState::kUp || !port_->send_now(spans, invalidate_key)) [[unlikely]]
-    return false;
-  sent_now_ = true;
-  return true;
-}
-
-bool Link::bind_now(uint32_t key, const MemorySpan& span, fabric::Rights rights) noexcept {
-  return state_ == LinkState::kUp && port_->bind_now(key, span, rights);
-}
-
-bool Link::read_now(const MemorySpan& to, uint32_t key, uint64_t remote_address) noexcept {
-  return state_ == LinkState::kUp && port_->read_now(to, key, remote_address);
-}
-
-void Link::post_listed() noexcept {
-  RRDK_ON_CORE(core_);
-  if (state_ != LinkState::kUp)
-    return;
-  post_receives();
-  engine_->before_posting();
-  sent_now_ = true;
-  post_front(engine_->sends(),
-             [this](std::span<const fabric::SendWr> wrs) { return port_->post_send(wrs); });
-}
-
 bool Link::post() {
   RRDK_ON_CORE(core_);
   RRDK_ASSERT(engine_.has_value() && queue_pair_ != nullptr, state_);
   // Receives first: a call's Send promises that its reply finds one (V1-CREDIT-15).
-  bool all = post_receives();
+  bool all = engine_->post_receives(*queue_pair_);
   hold_back();
   if (state_ == LinkState::kConnecting)
     return true;  // on_event() marks the link again
-  const bool sent_now = std::exchange(sent_now_, false);
+  const bool sent_now = engine_->take_sent_now();
   if (engine_->sends().empty() && !sent_now)
     return all;
   active_ns_.store(core_.now(), std::memory_order_relaxed);
   engine_->before_posting();
   if (sent_now)
     port_->post_send({});
-  all = post_front(engine_->sends(),
-                   [this](std::span<const fabric::SendWr> wrs) { return port_->post_send(wrs); }) &&
-        all;
+  all = engine_->post_sends(*port_) && all;
   engine_->on_posted();  // may list work that waited for these calls to end
-  while (std::exchange(sent_now_, false)) [[unlikely]] {  // or has sent or posted it at once
+  while (engine_->take_sent_now()) [[unlikely]] {  // or has sent or posted it at once
     port_->post_send({});
     engine_->on_posted();
   }

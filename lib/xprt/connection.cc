@@ -97,6 +97,7 @@ void Connection::on_disconnected() {
   if (link_.phase == Phase::kDead)
     return;
   link_.phase = Phase::kDead;
+  link_.port = nullptr;
   link_.plain_limit = 0;
   link_.receives.close();
   while (link_.sends.front() != nullptr)

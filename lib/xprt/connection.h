@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "base/assert.h"
 #include "fabric/device.h"
@@ -54,8 +55,12 @@ class Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  // Null, as at first: there is none.
-  void set_sender(Sender* sender) noexcept { link_.sender = sender; }
+  // Once established: where the engine posts past sends() what is complete once it is posted; the
+  // queue pair, or its tap. Null, as at first: nowhere.
+  void set_port(fabric::QueuePair* port) noexcept {
+    link_.port = link_.up() ? port : nullptr;
+    link_.plain_limit = 0;
+  }
 
   // What to put into the connect request or accept.
   proto::PrivateData private_data() const;
@@ -75,8 +80,7 @@ class Connection {
   // that waited for them have something to be posted.
   void on_posted();
   void on_tick(uint64_t now_ns);  // deadlines, and whoever waits for buffers; about every ms
-  void forget_plain_limit() noexcept { link_.plain_limit = 0; }  // a lane has gone, or come
-  void start_waiting();  // calls that wait for a turn: now there is allowance
+  void start_waiting();           // calls that wait for a turn: now there is allowance
 
   // The two halves, and the transport properties of draft-04, for what each of them tells and does
   // by itself.
@@ -125,6 +129,15 @@ class Connection {
   // since a reply may promise the Receive. send_wrs is never exceeded. In any function above.
   WorkList<fabric::SendWr>& sends() noexcept { return link_.sends.list(); }
   WorkList<fabric::ReceiveWr>& receives() noexcept { return link_.receives.list(); }
+  // Post them, as far as they fit. False: something is left.
+  bool post_receives(fabric::QueuePair& queue_pair) noexcept {
+    return link_.receives.post(queue_pair);
+  }
+  bool post_sends(fabric::QueuePair& queue_pair) noexcept { return link_.sends.post(queue_pair); }
+  // Whether something was posted past sends() since it was last asked: on_posted() is to be called,
+  // and post_send(), with nothing if need be, which wakes a peer that sleeps.
+  bool take_sent_now() noexcept { return std::exchange(link_.sent_now, false); }
+  void note_sent_now() noexcept { link_.sent_now = true; }
   // Of shared Receives this connection has all that it was promised, in messages that wait: the
   // fabric is to hold back further ones.
   bool holds_back() const noexcept { return link_.share.full(); }

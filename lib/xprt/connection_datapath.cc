@@ -192,6 +192,7 @@ void Connection::fail() noexcept {
   if (link_.phase == Phase::kDead)
     return;
   link_.phase = Phase::kFailing;
+  link_.port = nullptr;
   link_.plain_limit = 0;
   link_.receives.close();
 }

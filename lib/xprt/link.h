@@ -9,6 +9,7 @@
 #include <span>
 
 #include "base/assert.h"
+#include "fabric/device.h"
 #include "fabric/work.h"
 #include "mem/loans.h"
 #include "proto/codec.h"
@@ -148,7 +149,9 @@ struct Link {
   const mem::BorrowerRef own_share;  // null: that of the peer's connections together
   mem::Borrower& borrower;
   Properties* properties = nullptr;  // beside it in the Connection
-  Sender* sender = nullptr;
+  // Where what need not wait is posted at once, past the list; null: it is listed.
+  fabric::QueuePair* port = nullptr;
+  bool sent_now = false;  // there, and the owner is to call post_send(), with nothing if need be
   // Spans of a Send that goes at once. Kept here, because clearing a new array for each Send costs
   // more than filling in a few entries.
   std::array<MemorySpan, fabric::kMaxSges> runs;
@@ -210,14 +213,24 @@ struct Link {
   }
   // Whether a message of so many bytes can go past the list, in which nothing waits.
   bool may_send_now(uint64_t length) noexcept {
-    return length <= options.max_copied && sender != nullptr && sends.list().empty();
+    return length <= options.max_copied && port != nullptr && sends.list().empty();
   }
   // may_send_now(). False: it is to be appended.
   bool send_now(std::span<const MemorySpan> spans, uint32_t invalidate_key) noexcept {
-    if (!sender->send_now(spans, invalidate_key)) [[unlikely]]
+    RRDK_ON_CORE(pool);
+    if (!port->send_now(spans, invalidate_key)) [[unlikely]]
       return false;
+    sent_now = true;
     unposted.stamp();
     return true;
+  }
+  // Posts what is in the lists, as far as the queues take it, before something that takes long.
+  void post_listed() noexcept {
+    RRDK_ON_CORE(pool);
+    receives.post(*port);
+    unposted.stamp();
+    sent_now = true;
+    sends.post(*port);
   }
   void refused(Refusal reason) noexcept { ++counters.refusals[reason]; }
   // The connection is to end by the peer's doing, which is counted. The first reason counts.

@@ -60,7 +60,7 @@ struct ConnectionOptions {
   uint32_t send_wrs = 256;                    // depth of the queue pair's send queue; at least 8
   uint32_t max_sges = fabric::kMaxSges;       // of the device, per Send or Write; at least 2
   uint32_t max_copied = 0;                    // of the device: Sends that are copied when posted
-  bool reads_at_once = false;                 // of the device: Sender::read_now()
+  bool reads_at_once = false;                 // of the device: QueuePair::read_now()
   bool read_by_peer = false;                  // of the device: peers read chunks in place
   uint32_t max_read_sges = fabric::kMaxSges;  // and per Read
   uint32_t max_read_bytes = UINT32_MAX;

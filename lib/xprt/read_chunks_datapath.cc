@@ -142,16 +142,16 @@ void Responder::start_reads(ServedCall& call) noexcept {
 // them. Replies that are listed are not to wait for it, since the peer could copy what they name
 // meanwhile. False: what the cursor stands at is to be posted.
 bool Responder::read_now(ServedCall& call) noexcept {
-  if (!link_.options.reads_at_once || link_.sender == nullptr)
+  if (!link_.options.reads_at_once || link_.port == nullptr)
     return false;
   if (!link_.sends.list().empty())
-    link_.sender->post_listed();
+    link_.post_listed();
   ChunkPart& part = *call.part;
   do {
     const MoveCursor& c = part.cursor;
     const proto::Segment& segment = part.header.lists.segments[c.segment];
     const MemorySpan piece = next_piece(part, segment.length - c.segment_offset);
-    if (!link_.sender->read_now(piece, segment.handle, segment.offset + c.segment_offset))
+    if (!link_.port->read_now(piece, segment.handle, segment.offset + c.segment_offset))
       return false;
     link_.counters.rdma_read_bytes += piece.length;
     pass(part, piece.length);

@@ -17,6 +17,7 @@
 
 #include "base/assert.h"
 #include "base/list.h"
+#include "fabric/device.h"
 #include "fabric/work.h"
 #include "rrdk/memory.h"
 #include "xprt/send_queue.h"
@@ -45,6 +46,16 @@ class ReceiveQueue {
 
   bool shared() const noexcept { return shared_; }
   WorkList<fabric::ReceiveWr>& list() noexcept { return list_; }
+  // Shared ones: where they are posted.
+  void post_to(fabric::SharedReceiveQueue& queue) noexcept { posted_to_ = &queue; }
+  // Posts what is in the list, as far as it fits: there, or to the queue pair. False: something is
+  // left.
+  bool post(fabric::QueuePair& queue_pair) noexcept {
+    RRDK_ASSERT(shared_ == (posted_to_ != nullptr));
+    if (!list_.empty())
+      list_.pop_front(shared_ ? posted_to_->post(list_) : queue_pair.post_receive(list_));
+    return list_.empty();
+  }
   uint32_t slots() const noexcept { return slots_; }
   uint32_t posted() const noexcept { return posted_; }
 
@@ -198,6 +209,7 @@ class ReceiveQueue {
   uint32_t tries_left_ = 0;
   base::Stack<ReceiveSlot, &ReceiveSlot::next> bare_;
   WorkList<fabric::ReceiveWr> list_;
+  fabric::SharedReceiveQueue* posted_to_ = nullptr;
   std::vector<std::vector<ReceiveSlot>> slabs_;
 };
 

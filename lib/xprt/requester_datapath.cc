@@ -242,7 +242,7 @@ void Requester::pump() noexcept {
 bool Requester::emit_now(State& call) noexcept {
   for (; call.bound < call.num_offers; ++call.bound) {
     const Offer& offer = call.offers[call.bound];
-    if (!link_.sender->bind_now(offer.key, offer.span, offer.rights)) [[unlikely]]
+    if (!link_.port->bind_now(offer.key, offer.span, offer.rights)) [[unlikely]]
       return false;
   }
   return link_.send_now(call.plan.spans(), 0);

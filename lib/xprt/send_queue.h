@@ -12,6 +12,7 @@
 #include "base/assert.h"
 #include "base/list.h"
 #include "base/system.h"
+#include "fabric/device.h"
 #include "fabric/work.h"
 
 namespace rrdk::xprt {
@@ -129,6 +130,12 @@ class SendQueue {
   SendQueue& operator=(const SendQueue&) = delete;
 
   WorkList<fabric::SendWr>& list() noexcept { return list_; }
+  // Posts what is in it, as far as it fits. False: something is left.
+  bool post(fabric::QueuePair& queue_pair) noexcept {
+    if (!list_.empty())
+      list_.pop_front(queue_pair.post_send(list_));
+    return list_.empty();
+  }
   bool empty() const noexcept { return list_.empty(); }  // nothing waits to be posted
 
   // Chains. A new chain may be posted at once only if no other waits.

@@ -1,18 +1,13 @@
-// What an engine tells those around it: upcalls, counts, and why it ends. And what it asks of its
-// owner: to post at once.
+// What an engine tells those around it: upcalls, counts, and why it ends.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <span>
 
 #include "base/count.h"
-#include "fabric/device.h"
-#include "fabric/work.h"
 #include "rrdk/connection.h"
 #include "rrdk/counters.h"
-#include "rrdk/memory.h"
 
 namespace rrdk::xprt {
 
@@ -70,22 +65,6 @@ class Upcalls {
 
  protected:
   ~Upcalls() = default;
-};
-
-// Posts past the list of work requests, for requests that are complete once they are posted.
-class Sender {
- public:
-  // As fabric::QueuePair's. The implementation calls post_send() later, with nothing if need be:
-  // that wakes a peer that sleeps.
-  virtual bool send_now(std::span<const MemorySpan> spans, uint32_t invalidate_key) noexcept = 0;
-  virtual bool bind_now(uint32_t key, const MemorySpan& span, fabric::Rights rights) noexcept = 0;
-  virtual bool read_now(const MemorySpan& to, uint32_t key, uint64_t remote_address) noexcept = 0;
-  // Posts what is in the list, as far as the queue takes it, before something that takes long.
-  // Connection::on_posted() is not called from here but later, and once more if it is running now.
-  virtual void post_listed() noexcept = 0;
-
- protected:
-  ~Sender() = default;
 };
 
 }  // namespace rrdk::xprt

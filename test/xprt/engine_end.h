@@ -38,7 +38,6 @@ struct End final : Upcalls {
     PerConnection its = own;
     its.client_share = &share;
     engine = std::make_unique<Connection>(options, its, memory_, pool, qp, *this);
-    engine->set_sender(&qp);
     EXPECT_TRUE(engine->prepare_receives());
     qp.post(*engine);
   }

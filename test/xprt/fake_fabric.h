@@ -44,7 +44,7 @@ class RemoteSide {
   ~RemoteSide() = default;
 };
 
-class FakeQueuePair final : public fabric::RemoteKeys, public Sender, public RemoteSide {
+class FakeQueuePair final : public fabric::QueuePair, public RemoteSide {
  public:
   struct Key {
     bool bound = false;
@@ -60,7 +60,7 @@ class FakeQueuePair final : public fabric::RemoteKeys, public Sender, public Rem
   bool expect_refusals = false;  // a dead key, or a refused access, is what the test is about
   uint32_t fail_invalidate = 0;  // the next so many invalidations fail
   uint32_t keys_left = UINT32_MAX;
-  bool sends_now = false;  // as a Sender; else all has to be posted
+  bool sends_now = false;  // what is not to be posted
   uint32_t reads_now = 0;  // likewise: so many more Reads
   uint32_t listed_posts = 0;
   uint64_t sent_now = 0;
@@ -119,7 +119,21 @@ class FakeQueuePair final : public fabric::RemoteKeys, public Sender, public Rem
 
   uint64_t read_bytes() const override { return read_so_far; }
 
-  // Sender
+  // QueuePair, for what the engine posts itself.
+  uint32_t post_send(std::span<const fabric::SendWr> wrs) override {
+    EngineScope outside(false);
+    listed_posts += !wrs.empty();
+    take(wrs);
+    return static_cast<uint32_t>(wrs.size());
+  }
+  uint32_t post_receive(std::span<const fabric::ReceiveWr> wrs) override {
+    EngineScope outside(false);
+    receives.insert(receives.end(), wrs.begin(), wrs.end());
+    return static_cast<uint32_t>(wrs.size());
+  }
+  void disconnect() override { fail(); }
+  uint32_t reads_allowed() const override { return 16; }
+  Peer peer() const override { return {}; }
   bool send_now(std::span<const MemorySpan> spans, uint32_t invalidate_key) noexcept override {
     EngineScope outside(false);
     if (!sends_now || in_error)
@@ -168,8 +182,6 @@ class FakeQueuePair final : public fabric::RemoteKeys, public Sender, public Rem
     return true;
   }
 
-  void post_listed() noexcept override { ++listed_posts; }
-
   // RemoteSide, for the peer
   std::byte* access(uint32_t key, uint64_t address, uint32_t length,
                     fabric::Rights rights) override {
@@ -206,15 +218,9 @@ class FakeQueuePair final : public fabric::RemoteKeys, public Sender, public Rem
     for (const fabric::ReceiveWr& wr : engine.receives())
       receives.push_back(wr);
     engine.receives().clear();
-    for (const fabric::SendWr& wr : engine.sends()) {
-      posted.push_back(wr);
-      if (wr.copied)
-        copy(posted.back());
-      retired_.push_back(wr.signaled);
-      reads_in_flight += wr.op == fabric::Op::kRead;
-    }
-    max_reads_in_flight = std::max(max_reads_in_flight, reads_in_flight);
+    take(engine.sends());
     engine.sends().clear();
+    engine.take_sent_now();
     engine.on_posted();
     if (!engine.sends().empty() || !engine.receives().empty())
       return post(engine);
@@ -279,6 +285,16 @@ class FakeQueuePair final : public fabric::RemoteKeys, public Sender, public Rem
   }
 
  private:
+  void take(std::span<const fabric::SendWr> wrs) {
+    for (const fabric::SendWr& wr : wrs) {
+      posted.push_back(wr);
+      if (wr.copied)
+        copy(posted.back());
+      retired_.push_back(wr.signaled);
+      reads_in_flight += wr.op == fabric::Op::kRead;
+    }
+    max_reads_in_flight = std::max(max_reads_in_flight, reads_in_flight);
+  }
   // The engine may do with its own bytes what it likes from here on.
   void copy(fabric::SendWr& wr) {
     EXPECT_FALSE(wr.signaled);

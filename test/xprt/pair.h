@@ -39,6 +39,8 @@ class Pair : public EngineTest {
     b->qp.remote = &a->qp;
     a->engine->on_established(b->engine->private_data(), reads);
     b->engine->on_established(a->engine->private_data(), reads);
+    a->engine->set_port(&a->qp);
+    b->engine->set_port(&b->qp);
   }
   void run() {
     for (bool again = true; again;) {

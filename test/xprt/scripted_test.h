@@ -20,6 +20,7 @@ class ScriptedTest : public EngineTest {
     end = std::make_unique<End>(options, *memory, *pool, own);
     peer_side = std::make_unique<Script>(*end);
     end->engine->on_established(peer, reads);
+    end->engine->set_port(&end->qp);
   }
   // Of an end that calls, with `plain` bytes of arguments behind two words.
   void submit(OutgoingCall& call, uint32_t plain = 0) {
