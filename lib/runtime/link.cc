@@ -89,20 +89,20 @@ bool shares_receives(const fabric::Capabilities& can, uint32_t first_credits) no
 }
 
 Link::Link(PollCore& core, OpenDevice& device)
-    : for_workers(core.outgoing().for_workers),
-      core_(core),
+    : core_(core),
       client_(core.outgoing()),
-      device_(device) {}
+      device_(device),
+      for_workers(core.outgoing().for_workers) {}
 
 Link::Link(PollCore& core, OpenDevice& device, Peer peer, CoreClient& client)
-    : for_workers(client.for_workers),
-      core_(core),
+    : core_(core),
       client_(client),
-      device_(device),
       accepting_(true),
+      device_(device),
       peer_name_(peer.to_string()),
       peer_(std::move(peer)),
-      since_ns_(base::Tsc::now_ns()) {}
+      since_ns_(base::Tsc::now_ns()),
+      for_workers(client.for_workers) {}
 
 Link::~Link() {
   RRDK_ASSERT(state_ == LinkState::kNew || state_ == LinkState::kDead, state_);
@@ -115,7 +115,9 @@ uint64_t Link::new_id() noexcept {
 
 xprt::Counters Link::counters() const {
   std::lock_guard lock(engine_mutex_);
-  return engine_ ? engine_->counters() : last_counters_;
+  if (engine_)
+    return engine_->counters();
+  return last_counters_ != nullptr ? *last_counters_ : xprt::Counters();
 }
 
 uint32_t Link::window() const {
@@ -336,7 +338,7 @@ void Link::bury() {
     capture->forget(id_);
   {
     std::lock_guard lock(engine_mutex_);
-    last_counters_ = engine_->counters();
+    last_counters_ = std::make_unique<const xprt::Counters>(engine_->counters());
     engine_.reset();
   }
   device_.with([&](fabric::Device&) { queue_pair_.reset(); });

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <list>
 #include <memory>
@@ -15,6 +16,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "base/prefetch_datapath.h"
 #include "fabric/device.h"
 #include "fabric/lane.h"
 #include "fabric/tap.h"
@@ -145,10 +147,11 @@ class Link {
   // Of thousands of connections none is in the caches when its completions are handled, so what
   // that will touch is fetched while others are served: first this object, then what it refers to.
   void prefetch() const noexcept {
-    __builtin_prefetch(&core_);
-    __builtin_prefetch(&active_ns_);
-    __builtin_prefetch(&queue_pair_);
-    __builtin_prefetch(&engine_);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Winvalid-offsetof"
+    static_assert(offsetof(Link, engine_) <= 128);
+#pragma GCC diagnostic pop
+    base::prefetch_lines(this, &engine_);
   }
   void prefetch_engine() const noexcept { engine_->prefetch(); }
   // Posts what the engine made, as far as it fits. False: something is left.
@@ -222,8 +225,6 @@ class Link {
   void note_ending(const Ending& ending);
   bool was_up() const noexcept { return was_up_; }
 
-  WorkerQueue for_workers;  // what waits for them
-
  private:
   friend class PollCore;
   friend class Turns;
@@ -249,40 +250,45 @@ class Link {
 
   static uint64_t new_id() noexcept;
 
+  // What every pass with a message touches comes first.
   PollCore& core_;
   CoreClient& client_;
-  OpenDevice& device_;
-  const uint64_t id_ = new_id();
-  LinkState state_ = LinkState::kNew;
-  bool was_up_ = false;
-  bool dirty_ = false;    // in the core's list of links to post for
-  bool ticking_ = false;  // in the core's list of links that need ticks
-  bool always_ticks_ = false;
-  Link* next_dirty_ = nullptr;
+  fabric::QueuePair* port_ = nullptr;  // where sends are posted: the queue pair, or its tap
+  std::unique_ptr<fabric::QueuePair> queue_pair_;  // outlives the engine, which uses its keys
   // When something was last sent or came, by the core's clock; read by anybody.
   std::atomic<uint64_t> active_ns_ = 0;
-  bool waits_turn_ = false;      // in CoreClient::links
-  Link* next_turn_ = nullptr;    // the next one there
-  uint64_t round_ = 0;           // of its client's rounds, the last that it had its turn for
-  proto::PrivateData accepted_;  // accepting side: what the peer said of itself
+  Link* next_dirty_ = nullptr;
+  LinkState state_ = LinkState::kNew;
+  bool dirty_ = false;       // in the core's list of links to post for
+  bool ticking_ = false;     // in the core's list of links that need ticks
+  bool waits_turn_ = false;  // in CoreClient::links
+  bool held_back_ = false;   // as the queue pair knows
+  bool always_ticks_ = false;
+  bool was_up_ = false;
   const bool accepting_ = false;
-  std::string peer_name_;
-  bool held_back_ = false;                     // as the queue pair knows
-  SharedReceives* shared_receives_ = nullptr;  // null: Receives of its own
-  fabric::QueuePair* port_ = nullptr;          // where sends are posted: the queue pair, or its tap
-  std::unique_ptr<fabric::QueuePair> queue_pair_;    // outlives the engine, which uses its keys
-  std::unique_ptr<fabric::TappedQueuePair> tapped_;  // null until it is needed
+  uint64_t round_ = 0;         // of its client's rounds, the last that it had its turn for
+  Link* next_turn_ = nullptr;  // the next one in CoreClient::links
   fabric::LaneUser* lane_user_ = nullptr;
-  mutable std::mutex engine_mutex_;  // what follows comes or goes, as others see it
-  std::optional<xprt::Connection> engine_;
-  xprt::Counters last_counters_;             // when engine_ is gone
+  SharedReceives* shared_receives_ = nullptr;  // null: Receives of its own
+  OpenDevice& device_;
+  const uint64_t id_ = new_id();
+  std::optional<xprt::Connection> engine_;  // comes and goes under engine_mutex_
+
+  proto::PrivateData accepted_;  // accepting side: what the peer said of itself
+  std::string peer_name_;
+  std::unique_ptr<fabric::TappedQueuePair> tapped_;  // null until it is needed
+  mutable std::mutex engine_mutex_;  // of what comes or goes, as others see it: the engine and
+  std::unique_ptr<const xprt::Counters> last_counters_;  // when engine_ is gone
   std::unique_ptr<const Ending> ending_;     // null: it has not ended, or the reason is not known
   std::unique_ptr<const Ending> last_word_;  // the fabric's, if no completion says more; kFlushing
   Peer peer_;
   uint64_t since_ns_ = 0;  // when it came, or was established; 0: not yet
+
+ protected:
+  WorkerQueue for_workers;  // what waits for them
 };
 
-static_assert(sizeof(Link) - sizeof(xprt::Counters) - sizeof(xprt::Connection) <= 400);
+static_assert(sizeof(Link) - sizeof(xprt::Connection) <= 512);
 
 // Requests for another Receive Buffer Size of the peer's, as a program makes them of a connection
 // of either role, and what became of them (rrdk/version2.h).

@@ -168,8 +168,8 @@ void Requester::send_plain(State& call) noexcept {
   note_start(call);
   const uint64_t length = header.length + message.stream_length();
   if (link_.sends.idle() && link_.may_send_now(length)) [[likely]] {
-    const uint8_t num_runs = name_runs(header, pieces, zeros_of(room), link_.runs);
-    if (link_.send_now(std::span(link_.runs).first(num_runs), 0)) [[likely]] {
+    const uint8_t num_runs = name_runs(header, pieces, zeros_of(room), link_.pool.runs());
+    if (link_.send_now(std::span(link_.pool.runs()).first(num_runs), 0)) [[likely]] {
       call.call->sent = true;
       return;
     }

@@ -45,7 +45,7 @@ struct Agreed {
   uint32_t in_progress = 0;                  // calls
 };
 
-class Connection {
+class alignas(64) Connection {
  public:
   // `keys` is the queue pair; `pool` is shared by the connections of one poll core and outlives
   // them. Takes buffers from `memory` only.

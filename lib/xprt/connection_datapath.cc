@@ -19,10 +19,12 @@ constexpr EndReason kDrained = {
 
 }  // namespace
 
-// Without the counters of what is rare.
+// What a short call and its reply touch.
 void Connection::prefetch() const noexcept {
   base::prefetch_lines(&link_, &link_.counters.rdma_read_bytes);
-  base::prefetch_lines(&responder_, &properties_);
+  responder_.prefetch();
+  requester_.prefetch();
+  properties_.prefetch();
 }
 
 void Connection::on_completions(std::span<const Completion> completions) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -102,23 +103,23 @@ inline bool needs_spares_at_once(const ConnectionOptions& options) noexcept {
 struct Link {
   Link(Connection& connection_, const SharedOptions& options_, const PerConnection& own,
        Memory& memory_, CallPool& pool_, fabric::RemoteKeys& keys_, Upcalls& upcalls_)
-      : connection(connection_),
-        shared_options(options_),
-        options(*options_),
+      : options(*options_),
         memory(memory_),
         pool(pool_),
-        keys(keys_),
-        upcalls(upcalls_),
         own_share(own.borrower == nullptr ? mem::Borrower::create(memory_) : nullptr),
         borrower(own_share != nullptr ? *own_share : *own.borrower),
-        sends(options.send_wrs),
         own_receives(own.shared_receives == nullptr ? own_queue() : nullptr),
         receives(own_receives != nullptr ? *own_receives : *own.shared_receives),
+        upcalls(upcalls_),
+        calling(options.role == Role::kRequester),
         share(receives, receive_slots(options) + done_receives(), spare_receives(options),
               first_receives_of(options)),
+        sends(options.send_wrs),
+        keys(keys_),
+        connection(connection_),
+        shared_options(options_),
         most_granted(own.most_granted),
-        known_as(own.peer),
-        calling(options.role == Role::kRequester) {
+        known_as(own.peer) {
     RRDK_ASSERT(own.client_share != nullptr);
     shared_options.join();
     if (serves())
@@ -139,49 +140,47 @@ struct Link {
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
-  Connection& connection;
-  const SharedOptions& shared_options;
-  const ConnectionOptions& options;  // in these
+  // What a short call and its reply touch comes first.
+  const ConnectionOptions& options;  // in shared_options
   Memory& memory;
   CallPool& pool;
-  fabric::RemoteKeys& keys;
-  Upcalls& upcalls;
   const mem::BorrowerRef own_share;  // null: that of the peer's connections together
   mem::Borrower& borrower;
-  Properties* properties = nullptr;  // beside it in the Connection
-  // Where what need not wait is posted at once, past the list; null: it is listed.
-  fabric::QueuePair* port = nullptr;
-  bool sent_now = false;  // there, and the owner is to call post_send(), with nothing if need be
-  // Spans of a Send that goes at once. Kept here, because clearing a new array for each Send costs
-  // more than filling in a few entries.
-  std::array<MemorySpan, fabric::kMaxSges> runs;
-
-  Phase phase = Phase::kNew;
-  bool invalidate = false;                    // version 1: both ends set R (RFC 8797 section 4.1)
-  proto::Wire wire = proto::Wire::kVersion1;  // of our calls
-  bool settled = true;                        // the peer has shown that it knows that version
-  PeerLimits peer;
-  Thresholds calls;  // of our calls and their replies
-  Thresholds by_version[2] = {{}, {proto::kInlineThreshold2, proto::kInlineThreshold2}};
-  SendQueue sends;
-  Unposted unposted;
-  Rfc5666State rfc5666;
   const std::unique_ptr<ReceiveQueue> own_receives;  // null: they are shared
   ReceiveQueue& receives;
-  ReceiveShare share;
-  std::atomic<uint32_t>* const most_granted;  // PerConnection's
-  const ExtensionPeer known_as;               // and its peer
-  Counters counters;
-  EndReason end_reason;
-  // A server calls once it was called: in the version of that (BIDIR-12), and knowing that the
-  // client is there for it (BIDIR-13).
-  bool calling;
-  proto::BackwardSupport backward = proto::BackwardSupport::kInline;  // of the peer, in draft-04
+  Upcalls& upcalls;
+  // Where what need not wait is posted at once, past the list; null: it is listed.
+  fabric::QueuePair* port = nullptr;
+  Properties* properties = nullptr;  // beside it in the Connection, as this is:
+  const Grant* grant = nullptr;      // of the responder half
   // The calls that may be in flight for a further one to be sent in the lane, as Requester::
   // plain_limit() found it. 0: it is to be asked again. Whatever else is done to the connection
   // sets that.
   uint32_t plain_limit = 0;
-  const Grant* grant = nullptr;  // of the responder half
+  bool sent_now = false;  // by the port, and the owner is to call post_send()
+  Phase phase = Phase::kNew;
+  bool invalidate = false;                    // version 1: both ends set R (RFC 8797 section 4.1)
+  proto::Wire wire = proto::Wire::kVersion1;  // of our calls
+  bool settled = true;                        // the peer has shown that it knows that version
+  // A server calls once it was called: in the version of that (BIDIR-12), and knowing that the
+  // client is there for it (BIDIR-13).
+  bool calling;
+  proto::BackwardSupport backward = proto::BackwardSupport::kInline;  // of the peer, in draft-04
+  Thresholds calls;  // of our calls and their replies
+  Thresholds by_version[2] = {{}, {proto::kInlineThreshold2, proto::kInlineThreshold2}};
+  ReceiveShare share;
+  SendQueue sends;
+  Rfc5666State rfc5666;
+  fabric::RemoteKeys& keys;
+  Counters counters;  // those of all calls are in its first line
+  Unposted unposted;
+
+  Connection& connection;
+  const SharedOptions& shared_options;
+  std::atomic<uint32_t>* const most_granted;  // PerConnection's
+  const ExtensionPeer known_as;               // and its peer
+  PeerLimits peer;
+  EndReason end_reason;
 
   std::unique_ptr<ReceiveQueue> own_queue() {
     uint32_t most = receive_slots(options) + done_receives() + spare_receives(options);
@@ -301,7 +300,13 @@ struct Link {
   bool running() const noexcept { return phase == Phase::kUp || phase == Phase::kDraining; }
 };
 
-static_assert(sizeof(Link) - sizeof(Counters) <= 904);
+// Seven cache lines, and the first one of the counters.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Winvalid-offsetof"
+static_assert(offsetof(Link, counters) <= 448);
+#pragma GCC diagnostic pop
+static_assert(offsetof(Counters, messages_received) < 64 && offsetof(Counters, replies_sent) < 64);
+static_assert(sizeof(Link) - sizeof(Counters) <= 704);
 
 // As many as there are replies to wait for are never promised to calls: else these could take all
 // for good when Receives are few.

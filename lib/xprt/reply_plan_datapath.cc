@@ -175,8 +175,8 @@ void Responder::send_reply(ServedCall& call, const MemorySpan& header,
   ++link_.counters.replies_sent;
   // finish() would call on_ended, which may reply to other calls: these replies must not nest here.
   if (call.on_ended == nullptr && link_.may_send_now(length)) [[likely]] {
-    const uint8_t num_runs = name_runs(header, pieces, call.zeros(), link_.runs);
-    if (link_.send_now(std::span(link_.runs).first(num_runs), key)) {
+    const uint8_t num_runs = name_runs(header, pieces, call.zeros(), link_.pool.runs());
+    if (link_.send_now(std::span(link_.pool.runs()).first(num_runs), key)) {
       if (call.wire == proto::Wire::kDraft04)
         link_.properties->announce();
       finish(call);

@@ -40,9 +40,9 @@ Requester::Requester(Link& link, uint32_t first_xid)
       asked(credits_of(Role::kRequester, link.options)),
       link_(link),
       slot_bits_(static_cast<uint32_t>(std::bit_width(asked))),  // one number is no slot's
-      slots_(asked),
       slots_per_room_(
-          std::clamp(link.memory.largest_buffer() / kCallHeaderRoom, 1u, kSlotsPerRoom)) {
+          std::clamp(link.memory.largest_buffer() / kCallHeaderRoom, 1u, kSlotsPerRoom)),
+      slots_(asked) {
   rooms_.resize((slots_.size() + slots_per_room_ - 1) / slots_per_room_);
   uint32_t mask = (1u << slot_bits_) - 1;
   for (uint32_t i = 0; i < slots_.size(); ++i) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "base/list.h"
+#include "base/prefetch_datapath.h"
 #include "proto/codec.h"
 #include "xprt/credits.h"
 #include "xprt/link.h"
@@ -35,6 +37,14 @@ class Requester {
   void note_invalidation(const fabric::Completion& completion) noexcept {
     if (completion.has_invalidated) [[unlikely]]
       note_invalidation(nullptr, completion);
+  }
+  // Brings what every call touches into the caches: two lines.
+  void prefetch() const noexcept {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Winvalid-offsetof"
+    static_assert(offsetof(Requester, rooms_) <= 128);
+#pragma GCC diagnostic pop
+    base::prefetch_lines(this, &rooms_);
   }
   // Whether an answer may come.
   bool awaits() const noexcept { return window.in_flight() != 0; }
@@ -244,12 +254,12 @@ class Requester {
   uint32_t active_ = 0;   // slots with a call
   uint32_t again_ = 0;    // calls that will be sent again, before all others
   uint32_t zombies_ = 0;  // slots whose call was given up and still holds a credit
-  std::vector<Slot> slots_;
-  // Room for the headers of so many slots each, taken when the first of them is used: few
-  // connections ever have many calls in flight.
-  std::vector<Buffer> rooms_;
   uint32_t slots_per_room_ = 0;
+  std::vector<Slot> slots_;
   Calls queued_;
+  // So far what every call touches. Room for the headers of so many slots each, taken when the
+  // first of them is used: few connections ever have many calls in flight.
+  std::vector<Buffer> rooms_;
   // In place of the callers' objects of lent calls; grow to as many as were ever lent at once.
   std::vector<std::unique_ptr<OutgoingCall>> stand_ins_;
   std::vector<OutgoingCall*> free_stand_ins_;

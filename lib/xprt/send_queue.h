@@ -52,24 +52,22 @@ class WorkList {
 
  public:
   explicit WorkList(size_t capacity)
-      : pages_(capacity * sizeof(Wr)),
-        store_(static_cast<Wr*>(pages_.data())),
-        capacity_(capacity) {}
+      : pages_(capacity * sizeof(Wr)), capacity_(static_cast<uint32_t>(capacity)) {}
   WorkList(const WorkList&) = delete;
   WorkList& operator=(const WorkList&) = delete;
 
   // A contiguous range: converts to std::span<const Wr>.
-  const Wr* data() const noexcept { return store_ + first_; }
+  const Wr* data() const noexcept { return store() + first_; }
   size_t size() const noexcept { return last_ - first_; }
   bool empty() const noexcept { return first_ == last_; }
-  const Wr* begin() const noexcept { return store_ + first_; }
-  const Wr* end() const noexcept { return store_ + last_; }
-  const Wr& operator[](size_t i) const noexcept { return store_[first_ + i]; }
+  const Wr* begin() const noexcept { return data(); }
+  const Wr* end() const noexcept { return store() + last_; }
+  const Wr& operator[](size_t i) const noexcept { return data()[i]; }
 
   // Takes the first `count` off: they were posted.
   void pop_front(size_t count) noexcept {
     RRDK_ASSERT(count <= size(), count, size());
-    first_ += count;
+    first_ += static_cast<uint32_t>(count);
     if (first_ == last_)
       first_ = last_ = 0;
   }
@@ -83,23 +81,24 @@ class WorkList {
   Wr& append() noexcept {
     RRDK_ASSERT(size() < capacity_, capacity_);
     if (last_ == capacity_) {
-      std::copy(store_ + first_, store_ + last_, store_);
+      std::copy(store() + first_, store() + last_, store());
       last_ -= first_;
       first_ = 0;
     }
     if (last_ == constructed_)
-      ::new (static_cast<void*>(store_ + constructed_++)) Wr;
+      ::new (static_cast<void*>(store() + constructed_++)) Wr;
     ++appended_;
-    return store_[last_++];
+    return store()[last_++];
   }
 
  private:
+  Wr* store() const noexcept { return static_cast<Wr*>(pages_.data()); }
+
   const base::LazyPages pages_;
-  Wr* const store_;
-  const size_t capacity_;
-  size_t first_ = 0;
-  size_t last_ = 0;
-  size_t constructed_ = 0;  // high-water mark
+  const uint32_t capacity_;
+  uint32_t first_ = 0;
+  uint32_t last_ = 0;
+  uint32_t constructed_ = 0;  // high-water mark
   uint64_t appended_ = 0;
 };
 
@@ -183,17 +182,17 @@ class SendQueue {
   void note_copied(Job& job) noexcept;
 
   WorkList<fabric::SendWr> list_;
-  uint32_t read_share_;
-  uint32_t read_limit_ = 0;
-  uint32_t reads_ = 0;
-  uint32_t reads_done_ = 0;
+  base::Queue<Job, &Job::next> jobs_;           // the FIFO
+  base::Queue<Job, &Job::next_copied> copied_;  // jobs whose copied Send is in the list
+  const uint32_t read_share_;
   uint32_t free_;
   uint32_t unsignaled_ = 0;  // since the last signaled request
   uint32_t signals_ = 0;     // signaled requests in flight, chains only
   uint32_t most_unsignaled_;
   uint32_t copied_done_ = 0;
-  base::Queue<Job, &Job::next_copied> copied_;  // jobs whose copied Send is in the list
-  base::Queue<Job, &Job::next> jobs_;           // the FIFO
+  uint32_t read_limit_ = 0;
+  uint32_t reads_ = 0;
+  uint32_t reads_done_ = 0;
   // Slots that each signaled request in flight gives back, in posting order (a ring).
   std::vector<uint16_t> covers_;
   uint32_t covers_first_ = 0;

@@ -281,6 +281,9 @@ class CallPool {
   StageLog& stages() noexcept { return stages_; }
   // For a header that is read or written and then forgotten.
   proto::Header& scratch() noexcept { return scratch_; }
+  // For the spans of a Send that goes at once. Clearing a new array for each would cost more than
+  // filling in a few entries.
+  std::array<MemorySpan, fabric::kMaxSges>& runs() noexcept { return runs_; }
 
  private:
   struct Slab;
@@ -308,6 +311,7 @@ class CallPool {
   std::vector<std::unique_ptr<Slab>> slabs_;
   base::Stack<ChunkPart, &ChunkPart::next> free_parts_;
   std::vector<std::unique_ptr<PartSlab>> parts_;
+  std::array<MemorySpan, fabric::kMaxSges> runs_;
   proto::Header scratch_;
 };
 

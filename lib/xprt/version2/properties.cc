@@ -79,10 +79,10 @@ bool read_change(const proto::PropertySet& set, PropertyChange& change) noexcept
 
 Properties::Properties(Link& link, Requester& requester, Responder& responder) noexcept
     : link_(link),
+      announced_(!link.options.properties),
       requester_(requester),
       responder_(responder),
-      announcement_{.job = {.tag = {WorkKind::kProperties, &announcement_}}, .room = {}},
-      announced_(!link.options.properties) {
+      announcement_{.job = {.tag = {WorkKind::kProperties, &announcement_}}, .room = {}} {
   for (std::span<Outgoing> kind : {std::span<Outgoing>(requests_), std::span<Outgoing>(answers_)}) {
     for (Outgoing& message : kind)
       message.job.tag = {WorkKind::kProperties, &message};

@@ -18,6 +18,7 @@
 #include <optional>
 #include <span>
 
+#include "base/prefetch_datapath.h"
 #include "proto/properties.h"
 #include "rrdk/extensions.h"
 #include "rrdk/memory.h"
@@ -84,6 +85,8 @@ class Properties {
     return request_waits_ && bytes <= std::min(peer_.receive_size, largest_);
   }
 
+  // Brings what every call asks for into the caches.
+  void prefetch() const noexcept { base::prefetch_lines(this, &room_); }
   const PropertyValues& peer() const noexcept { return peer_; }
   uint32_t receive_size() const noexcept { return size_; }  // as the peer knows it
 
@@ -125,6 +128,23 @@ class Properties {
   void apply() noexcept;
 
   Link& link_;
+  // What every call asks for.
+  bool announced_;        // or they are switched off
+  bool delayed_ = false;  // CONNPROP waits for a buffer
+  bool request_waits_ = false;
+  bool request_late_ = false;                    // it ended without an answer
+  bool peer_said_ = false;                       // by CONNPROP
+  bool peer_size_moves_ = false;                 // it was in CONNPROP, and not in rdma_nochg
+  bool peer_refuses_ = false;                    // it does not know them
+  uint32_t size_ = proto::kInlineThreshold2;     // of our Receives, as the peer knows it
+  uint32_t largest_ = proto::kInlineThreshold2;  // of our Sends
+  PropertyValues peer_;
+  uint32_t moving_ = 0;  // of the registered ones: those that the peer may change; bits
+  uint32_t counter_ = 0;
+  uint32_t announcement_xid_ = 0;
+  uint32_t request_xid_ = 0;
+  uint32_t wanted_ = 0;
+  uint64_t waits_since_ns_ = 0;
   Requester& requester_;
   Responder& responder_;
   Buffer room_;  // of the three
@@ -132,25 +152,6 @@ class Properties {
   // One of each is on its way at a time; but the peer may have reacted before its Send is reported.
   static constexpr uint32_t kOfAKind = 4;
   std::array<Outgoing, kOfAKind> requests_, answers_;
-
-  bool announced_;                               // or they are switched off
-  bool delayed_ = false;                         // CONNPROP waits for a buffer
-  uint32_t size_ = proto::kInlineThreshold2;     // of our Receives, as the peer knows it
-  uint32_t largest_ = proto::kInlineThreshold2;  // of our Sends
-  uint32_t counter_ = 0;
-
-  PropertyValues peer_;
-  bool peer_said_ = false;        // by CONNPROP
-  uint32_t moving_ = 0;           // of the registered ones: those that it may change; bits
-  bool peer_size_moves_ = false;  // it was in CONNPROP, and not in rdma_nochg
-  bool peer_refuses_ = false;     // it does not know them
-  uint32_t announcement_xid_ = 0;
-
-  bool request_waits_ = false;
-  bool request_late_ = false;  // it ended without an answer
-  uint32_t request_xid_ = 0;
-  uint32_t wanted_ = 0;
-  uint64_t waits_since_ns_ = 0;
 };
 
 }  // namespace rrdk::xprt
