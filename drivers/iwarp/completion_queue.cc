@@ -31,7 +31,7 @@ Result<std::unique_ptr<CompletionQueue>> CompletionQueue::create() {
 std::unique_ptr<std::byte[]> CompletionQueue::take_staging() noexcept try {
   if (free_staging_.empty()) {
     free_staging_.reserve(kFreeStaging);
-    return std::make_unique_for_overwrite<std::byte[]>(kStaging);
+    return std::make_unique_for_overwrite<std::byte[]>(kStaging + kBehindStaging);
   }
   std::unique_ptr<std::byte[]> staging = std::move(free_staging_.back());
   free_staging_.pop_back();
@@ -52,6 +52,8 @@ void CompletionQueue::remove(QueuePair& qp) {
   const std::lock_guard lock(mutex_);
   --queue_pairs_;
   forget_quiet(qp);
+  if (lane_outbox_.owner == &qp)
+    lane_outbox_.clear();
   std::erase(rung_, &qp);
   active_count_ = static_cast<size_t>(
       std::remove(active_.begin(), active_.begin() + static_cast<long>(active_count_), &qp) -

@@ -11,6 +11,7 @@
 
 #include "base/assert.h"
 #include "base/system.h"
+#include "drivers/iwarp/lane.h"
 #include "drivers/iwarp/outbox.h"
 #include "fabric/device.h"
 
@@ -48,6 +49,9 @@ class CompletionQueue final : public fabric::CompletionQueue {
   }
   // For a queue pair that sends now.
   Outbox& outbox() noexcept { return outbox_; }
+  LaneOutbox& lane_outbox() noexcept { return lane_outbox_; }
+  // A lane's user has taken so many messages.
+  void count_lane(uint64_t messages) noexcept { lane_messages_ += messages; }
   // kStaging bytes for a queue pair that receives, until what came is where it belongs: mostly
   // within one poll, so that all use the same. Null: there is no memory.
   std::unique_ptr<std::byte[]> take_staging() noexcept;
@@ -77,6 +81,7 @@ class CompletionQueue final : public fabric::CompletionQueue {
   QueuePair* quiet_ = nullptr;  // whose socket epoll does not know
 
   Outbox outbox_;
+  LaneOutbox lane_outbox_;
   // As many as polls take one after the other; what peers made us take beyond goes back at once.
   static constexpr size_t kFreeStaging = 16;
   std::vector<std::unique_ptr<std::byte[]>> free_staging_;

@@ -245,6 +245,7 @@ Result<void> QueuePair::establish(const Agreement& agreed) {
   socket_fd_ = socket_.get();
   near_ = local_end(socket_fd_);
   max_ulpdu_ = ulpdu_of(socket_fd_);
+  lane_.open(std::min(kMostInLane, room_in_fpdu(/*tagged=*/false) & ~3u));
   may_speak_ = agreed.initiator;
   readable_ = true;
   if (agreed.initiator && agreed.rtr_write)

@@ -24,6 +24,9 @@ constexpr int kMostEvents = 64;
 // Polls of one queue pair alone after which epoll is no longer told of its socket: telling costs
 // whoever sends to it half a microsecond per message.
 constexpr uint32_t kQuietPolls = 256;
+// Messages that are taken in lanes in one poll, of all queue pairs: what else the core has to do
+// comes in between.
+constexpr uint64_t kMostInLanes = 128;
 
 }  // namespace
 
@@ -83,7 +86,7 @@ bool QueuePair::has_work() noexcept {
     return head_ != tail_ || receiving_ || !own_receives_.empty();
   if (status != Status::kEstablished)
     return false;
-  if (unsent_ || (stalled_ ? !receives_->empty() : readable_ || held_back_))
+  if (unsent_ || (stalled_ ? !receives_->empty() || lane_goes_on() : readable_ || held_back_))
     return true;
   drop_reported();
   if (head_ != tail_ && record(head_).done)
@@ -122,15 +125,18 @@ uint32_t CompletionQueue::poll(std::span<fabric::Completion> out) {
     take_ready();
   const bool alone = active_count_ == 1;
   uint32_t n = 0;
-  for (size_t turns = active_count_; turns > 0 && n < out.size(); --turns) {
+  const uint64_t lanes_end = lane_messages_ + kMostInLanes;
+  for (size_t turns = active_count_; turns > 0 && n < out.size() && lane_messages_ < lanes_end;
+       --turns) {
     if (next_ >= active_count_)
       next_ = 0;
     QueuePair& qp = *active_[next_];
     if (active_count_ > 1)
       active_[next_ + 1 < active_count_ ? next_ + 1 : 0]->prefetch();
+    const uint64_t in_lanes = lane_messages_;
     const uint32_t got = qp.poll(out.subspan(n), alone);
     n += got;
-    if (got != 0)
+    if (got != 0 || lane_messages_ != in_lanes)
       qp.idle_polls = 0;
     else if ((!alone || ++qp.idle_polls > kIdlePolls) && !qp.has_work() &&
              (&qp != quiet_ || end_quiet())) {
@@ -210,6 +216,8 @@ void CompletionQueue::deactivate(size_t position) noexcept {
 bool CompletionQueue::arm() {
   if (!end_quiet())
     return false;
+  if (lane_outbox_.owner != nullptr && !lane_outbox_.owner->begun_in_lane())
+    lane_outbox_.owner->send_lane();
   take_ready();
   for (size_t i = active_count_; i > 0; --i) {
     active_[i - 1]->look();

@@ -22,6 +22,8 @@ constexpr uint32_t kSpansPerSend = 4;
 // Of a queue that grows when it is full: most connections have few requests posted at a time.
 constexpr uint32_t kFirstRecords = 4;
 constexpr uint32_t kFirstResponses = 4;
+// Memory that a queue pair holds on to although TCP has taken all.
+constexpr size_t kMostKeptFree = 256;
 static_assert(kSpansPerSend * kFirstRecords >= fabric::kMaxSges);
 
 }  // namespace
@@ -145,6 +147,8 @@ void QueuePair::fail_with(End end) noexcept {
     return;
   end_ = before == Status::kEstablished ? end : End::kNeverConnected;
   if (before == Status::kEstablished) {
+    send_lane();
+    lane_.end();
     cq_.forget_quiet(*this);
     cq_.unwatch(socket_fd_);
     if (end == End::kPeerLost)
@@ -262,7 +266,18 @@ void QueuePair::keep_empty_read() {
                  {&payload, 1});
 }
 
+// Whole FPDUs, but for what TCP has of the first. Rare: TCP is full.
+void QueuePair::keep(std::span<const std::byte> bytes) noexcept try {
+  RRDK_ASSERT(cut_ == 0, cut_);
+  kept_.insert(kept_.end(), bytes.begin(), bytes.end());
+  cq_.activate(*this);
+} catch (const std::bad_alloc&) {
+  fail_with(End::kLocalError);
+}
+
 void QueuePair::drop_kept() noexcept {
+  if (kept_.capacity() > kMostKeptFree)
+    kept_ = {};
   kept_.clear();
   kept_sent_ = 0;
 }

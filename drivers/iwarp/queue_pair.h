@@ -23,6 +23,7 @@
 #include "drivers/iwarp/attempt.h"
 #include "drivers/iwarp/completion_queue.h"
 #include "drivers/iwarp/device.h"
+#include "drivers/iwarp/lane.h"
 #include "drivers/iwarp/mpa.h"
 #include "drivers/iwarp/outbox.h"
 #include "drivers/iwarp/segment.h"
@@ -69,6 +70,24 @@ class QueuePair final : public fabric::QueuePair,
   uint32_t reads_allowed() const override { return agreed_.ord; }
   uint64_t read_bytes() const override { return read_bytes_; }
   Peer peer() const override;
+  fabric::Lane* lane() override;
+  void set_lane_user(fabric::LaneUser* user) override;
+
+  // --- for its lane, and those of others ---
+  // A Send of one segment that is here whole.
+  struct StagedSend {
+    const std::byte* payload = nullptr;
+    uint32_t length = 0;
+    uint32_t key = 0;  // that it invalidates
+    bool kills = false;
+  };
+  bool lane_message(StagedSend& next, uint32_t most) noexcept;
+  void take_lane_message(const fabric::LaneMessage& message) noexcept;
+  bool begin_lane_message(uint32_t most) noexcept;
+  void add_lane_message(uint32_t length, uint32_t invalidate) noexcept;
+  void send_lane() noexcept;
+  bool begun_in_lane() const noexcept { return lane_.begun(); }
+  LaneOutbox& lane_outbox() noexcept { return cq_.lane_outbox(); }
 
   // --- for the completion queue, its thread ---
   // `alone`: looks at the socket although epoll has not spoken.
@@ -182,6 +201,11 @@ class QueuePair final : public fabric::QueuePair,
   void give_staging() noexcept;
   bool stage_rest() noexcept;
 
+  // lane_datapath.cc
+  bool lane_runs() const noexcept;
+  bool lane_goes_on() const noexcept { return lane_runs() && left_to_receive_ != next_send_; }
+  void offer_burst() noexcept;
+
   // send_datapath.cc: requests in, completions out
   uint32_t send_straight(std::span<const fabric::SendWr> wrs) noexcept;
   bool append_straight(const fabric::SendWr& wr, uint32_t& number, Outbox& out) noexcept;
@@ -224,10 +248,21 @@ class QueuePair final : public fabric::QueuePair,
 
   // receive_datapath.cc: bytes in
   void pull(std::span<fabric::Completion> out, uint32_t& count) noexcept;
+  bool step(std::span<fabric::Completion> out, uint32_t& count) noexcept;
   bool fill() noexcept;
   bool mid_message() const noexcept;
   uint32_t room() const noexcept;
-  bool take_send(std::span<fabric::Completion> out, uint32_t& count) noexcept;
+  bool send_begins(StagedSend& found) const noexcept;
+  bool staged_send(StagedSend& found) const noexcept;
+  bool send_is_cut() const noexcept;
+  // Bytes of the FPDU around it.
+  static uint32_t frame_of(const StagedSend& send) noexcept {
+    const uint32_t ulpdu = kUntaggedHeader + send.length;
+    return kLengthField + ulpdu + pad_of(ulpdu) + kCrcField;
+  }
+  bool is_intact(const StagedSend& send) const noexcept;
+  bool take_send(const StagedSend& send, std::span<fabric::Completion> out,
+                 uint32_t& count) noexcept;
   bool parse(std::span<fabric::Completion> out, uint32_t& count) noexcept;
   bool parse_header() noexcept;
   bool parse_payload() noexcept;
@@ -246,6 +281,7 @@ class QueuePair final : public fabric::QueuePair,
                                                Cause::kOutOfBounds};
   static constexpr AccessCauses kWriteCauses = {Cause::kTaggedInvalidStag, Cause::kAccessRights,
                                                 Cause::kTaggedOutOfBounds};
+  void hear() noexcept;
   bool begin_segment() noexcept;
   bool begin_send() noexcept;
   bool begin_write() noexcept;
@@ -269,6 +305,7 @@ class QueuePair final : public fabric::QueuePair,
   void keep_rest();
   void keep_empty_write();
   void keep_empty_read();
+  void keep(std::span<const std::byte> bytes) noexcept;
   void drop_kept() noexcept;
   void pack_parting(End end);
   void close_half() noexcept;
@@ -375,6 +412,15 @@ class QueuePair final : public fabric::QueuePair,
   uint32_t next_send_ = 1;
   uint32_t next_read_ = 1;
   std::array<std::byte, kMaxTerminate> small_;
+  // The lane: whose turn it is in this poll. Behind a message that goes to a Receive it is over,
+  // and so it is for all that came when its user has had its part.
+  enum class LaneTurn : uint8_t { kUsers, kNone, kOver };
+  Lane lane_{*this};
+  fabric::LaneUser* lane_user_ = nullptr;
+  LaneTurn lane_turn_ = LaneTurn::kNone;
+  bool in_burst_ = false;
+  uint32_t lane_left_ = 0;        // messages that the user may still take in this poll
+  uint32_t left_to_receive_ = 0;  // number of the message that it has left
   drivers::ReceiveQueue own_receives_;
   drivers::ReceiveQueue* const shared_receives_;  // null: own_receives_ are all
   drivers::ReceiveQueue* receives_;

@@ -20,6 +20,8 @@ namespace {
 // are staged.
 constexpr uint32_t kMostFills = 16;
 constexpr uint32_t kMostStaged = 64 << 10;
+// Messages that the user of a lane may take in one poll.
+constexpr uint32_t kMostInBurst = 64;
 // Room behind a large payload of a segment, for its trailer and the next one's header, and behind
 // the last one of a message, which small ones may follow. More would only be copied twice.
 constexpr uint32_t kRoomBehind = 64;
@@ -48,18 +50,52 @@ void QueuePair::pull(std::span<fabric::Completion> out, uint32_t& count) noexcep
   if (rest_length_ != 0 && !stage_rest()) [[unlikely]]
     return;
   uint32_t staged = 0;
+  lane_turn_ = lane_runs() ? LaneTurn::kUsers : LaneTurn::kNone;
+  lane_left_ = kMostInBurst;
   for (uint32_t fills = 0;; ++fills) {
-    while ((in_.stage == Stage::kHeader && take_send(out, count)) || parse(out, count)) {
+    while (step(out, count)) {
     }
-    held_back_ = count == out.size() && staged_begin_ != staged_end_;
-    if (held_back_ || stalled_ || status_.load(std::memory_order_relaxed) != Status::kEstablished ||
-        !readable_ || fills == kMostFills || staged >= kMostStaged)
+    const bool over = lane_turn_ == LaneTurn::kOver;
+    held_back_ = (over || count == out.size()) && staged_begin_ != staged_end_;
+    if (held_back_ || over || stalled_ ||
+        status_.load(std::memory_order_relaxed) != Status::kEstablished || !readable_ ||
+        fills == kMostFills || staged >= kMostStaged)
       return;
     const uint32_t before = staged_end_ - staged_begin_;
     if (!fill())
-      return;
+      break;
     staged += staged_end_ - staged_begin_ - before;
   }
+  // The rest of a message is not there, and step() has waited for it.
+  if (staged_begin_ != staged_end_ &&
+      status_.load(std::memory_order_relaxed) == Status::kEstablished) {
+    while (step(out, count)) {
+    }
+  }
+}
+
+// False: more bytes are needed, or a Receive, or room for a completion; or it is another's turn.
+bool QueuePair::step(std::span<fabric::Completion> out, uint32_t& count) noexcept {
+  if (in_.stage != Stage::kHeader)
+    return parse(out, count);
+  if (lane_turn_ == LaneTurn::kOver)
+    return false;
+  StagedSend next;
+  if (!staged_send(next)) {
+    // A part of a message that may be one for the lane: its rest is mostly there. Otherwise it is
+    // better kept in a Receive than here.
+    const bool waits = lane_user_ != nullptr && (readable_ || receives_->empty()) && lane_runs();
+    return !(waits && send_is_cut()) && parse(out, count);
+  }
+  if (lane_turn_ == LaneTurn::kUsers) {
+    offer_burst();
+    return status_.load(std::memory_order_relaxed) == Status::kEstablished;
+  }
+  if (receives_->empty() && lane_goes_on()) [[unlikely]] {
+    lane_turn_ = LaneTurn::kOver;  // the next poll asks the user, before this one needs a Receive
+    return false;
+  }
+  return take_send(next, out, count) || parse(out, count);
 }
 
 // False: TCP has nothing, or the connection is over.
@@ -124,44 +160,70 @@ bool QueuePair::mid_message() const noexcept {
          receiving_;
 }
 
-// A Send that is here whole, as most are: it is checked at once and placed when all of it is good.
-// False: it is something else, which parse() sees to.
-bool QueuePair::take_send(std::span<fabric::Completion> out, uint32_t& count) noexcept {
+// The next message, if it is a Send of one segment, a part of which may be here.
+bool QueuePair::send_begins(StagedSend& found) const noexcept {
+  if (staged_end_ - staged_begin_ < kLengthField + kUntaggedHeader)
+    return false;
   const std::byte* at = staging_.get() + staged_begin_;
-  const uint32_t staged = staged_end_ - staged_begin_;
-  if (staged < kLengthField + kUntaggedHeader + kCrcField || count == out.size())
-    return false;
-  const uint32_t ulpdu = load_u16(at);
-  const uint32_t covered = kLengthField + ulpdu + pad_of(ulpdu);  // by the CRC
-  if (ulpdu < kUntaggedHeader || staged < covered + kCrcField)
-    return false;
   const std::byte* header = at + kLengthField;
+  const uint32_t ulpdu = load_u16(at);
   const uint16_t control = load_u16(header);
-  const uint32_t key = load_u32(header + 2);
   const bool kills = control == kWholeSendInvalidate;
   const bool in_order = load_u32(header + 6) == kSendQueue && load_u32(header + 10) == next_send_ &&
                         load_u32(header + 14) == 0;
-  if ((control != kWholeSend && !kills) || !in_order || receiving_ || receives_->empty() ||
-      !heard_.load(std::memory_order_relaxed) || agreed_.rtr_send)
+  if ((control != kWholeSend && !kills) || !in_order || ulpdu < kUntaggedHeader || receiving_ ||
+      agreed_.rtr_send)
+    return false;
+  found = {.payload = header + kUntaggedHeader,
+           .length = ulpdu - kUntaggedHeader,
+           .key = load_u32(header + 2),
+           .kills = kills};
+  return true;
+}
+
+// The same, of one that is here whole, as most are.
+bool QueuePair::staged_send(StagedSend& found) const noexcept {
+  return send_begins(found) && frame_of(found) <= staged_end_ - staged_begin_;
+}
+
+bool QueuePair::send_is_cut() const noexcept {
+  StagedSend found;
+  return send_begins(found) && found.length <= kMostInLane &&
+         frame_of(found) > staged_end_ - staged_begin_;
+}
+
+bool QueuePair::is_intact(const StagedSend& send) const noexcept {
+  if (!agreed_.crc)
+    return true;
+  const uint32_t covered = frame_of(send) - kCrcField;
+  const std::byte* const begin = send.payload - kLengthField - kUntaggedHeader;
+  return crc_matches(begin + covered, add_crc(kCrcStart, begin, covered));
+}
+
+// A Send that is here whole is checked at once and placed when all of it is good. False: it is not,
+// or has to wait; parse() sees to it.
+bool QueuePair::take_send(const StagedSend& send, std::span<fabric::Completion> out,
+                          uint32_t& count) noexcept {
+  if (count == out.size() || receives_->empty() || !heard_.load(std::memory_order_relaxed))
     return false;
   const fabric::ReceiveWr& receive = receives_->front();
-  const uint32_t payload = ulpdu - kUntaggedHeader;
-  if (payload > receive.buffer.length || (kills && stags_.find(key) == nullptr) ||
-      (agreed_.crc && !crc_matches(at + covered, add_crc(kCrcStart, at, covered))))
+  if (send.length > receive.buffer.length || (send.kills && stags_.find(send.key) == nullptr) ||
+      !is_intact(send))
     return false;
-  std::memcpy(receive.buffer.data, header + kUntaggedHeader, payload);
-  if (kills)
-    (void)kill(key);
+  std::memcpy(receive.buffer.data, send.payload, send.length);
+  if (send.kills)
+    (void)kill(send.key);
   out[count++] = {.wr_id = receive.wr_id,
                   .owner = owner_,
                   .op = fabric::Op::kReceive,
                   .status = fabric::WcStatus::kSuccess,
-                  .has_invalidated = kills,
-                  .byte_length = payload,
-                  .invalidated_key = kills ? key : 0};
+                  .has_invalidated = send.kills,
+                  .byte_length = send.length,
+                  .invalidated_key = send.kills ? send.key : 0};
   receives_->pop();
+  lane_turn_ = LaneTurn::kNone;
   ++next_send_;
-  staged_begin_ += covered + kCrcField;
+  staged_begin_ += frame_of(send);
   return true;
 }
 

@@ -13,12 +13,17 @@ using fabric::Op;
 using fabric::Rights;
 using fabric::WcStatus;
 
-// False: it has to wait for a Receive, or the connection is over.
-bool QueuePair::begin_segment() noexcept {
+// The peer has said something.
+void QueuePair::hear() noexcept {
   if (!may_speak_ || !heard_.load(std::memory_order_relaxed)) [[unlikely]] {
     may_speak_ = true;
     heard_.store(true, std::memory_order_relaxed);
   }
+}
+
+// False: it has to wait for a Receive, or the connection is over.
+bool QueuePair::begin_segment() noexcept {
+  hear();
   in_.sink = Sink::kNowhere;
   switch (in_.header.opcode) {
     case Opcode::kWrite:
@@ -55,6 +60,8 @@ bool QueuePair::begin_send() noexcept {
       if (!stalled_)
         Counters::count(counts.rnr_waits);
       stalled_ = true;
+      if (lane_runs())
+        left_to_receive_ = next_send_;
       receives_->wait(*this);
       return false;
     }
@@ -167,6 +174,7 @@ bool QueuePair::end_send(fabric::Completion& out) noexcept {
          .byte_length = received_,
          .invalidated_key = kills ? in_.header.stag : 0};
   receiving_ = false;
+  lane_turn_ = LaneTurn::kNone;
   ++next_send_;
   return true;
 }

@@ -25,6 +25,9 @@ uint32_t QueuePair::post_send(std::span<const fabric::SendWr> wrs) {
   const Status status = status_.load(std::memory_order_acquire);
   if (status != Status::kEstablished && status != Status::kError)
     return 0;
+  if (lane_.begun())
+    return 0;
+  send_lane();
   drop_reported();
   const bool straight = std::ranges::none_of(wrs, goes_through_records) && nothing_waits();
   uint32_t taken = straight ? send_straight(wrs) : 0;

@@ -41,7 +41,10 @@ ssize_t Outbox::send(int socket) noexcept {
 }
 
 void QueuePair::transmit() noexcept {
-  unsent_ = false;
+  unsent_ = lane_.begun();
+  if (unsent_)
+    return;  // nothing goes before a message that is begun
+  send_lane();
   size_t given = 0;
   while ((cursor_.record != tail_ || cursor_.response != response_tail_ || !kept_.empty()) &&
          may_transmit()) {

@@ -199,7 +199,7 @@ class alignas(64) Lane {
   }
 
   // Where the next message is to be written, at most `most` bytes: memory that the peer does not
-  // look at before send(). Aligned to 8. Null: there is no place for it now, or for any since the
+  // look at before send(). Aligned to 4. Null: there is no place for it now, or for any since the
   // connection has ended. Until send() or drop() no other message can be sent: begin() is null, and
   // post_send() and send_now() take nothing.
   [[gnu::always_inline]] std::byte* begin(uint32_t most) noexcept {
@@ -210,7 +210,8 @@ class alignas(64) Lane {
   }
   // Sends it, in the order of all Sends. `length`: a multiple of 4 of at most what begin() was
   // asked for. `invalidate`: as of kSendInvalidate; 0: none. Nothing is reported: a message is lost
-  // only with its connection. The peer may have it at once; one that sleeps is woken by flush().
+  // only with its connection. The peer may have it at once, and has it after flush(), which also
+  // wakes one that sleeps.
   [[gnu::always_inline]] void send(uint32_t length, uint32_t invalidate = 0) noexcept {
     RRDK_ASSERT(length != 0 && length % 4 == 0);
     if (claimed_ != Claimed::kSlot) [[unlikely]]

@@ -188,7 +188,11 @@ TEST_P(Lanes, CountWhatWasTaken) {
 class MixedWay {
  public:
   MixedWay(QueuePair& sender, End& receiver, QueuePair& receiving, Taker& taker)
-      : sender_(sender), receiver_(receiver), receiving_(receiving), taker_(taker) {
+      : sender_(sender),
+        receiver_(receiver),
+        receiving_(receiving),
+        taker_(taker),
+        most_copied_(receiver.device->capabilities().max_copied) {
     for (size_t i = 0; i != kReceives; ++i)
       post_receive(i);
     taker.wants = [this](std::string_view) { return random_() % 8 != 0; };
@@ -214,7 +218,7 @@ class MixedWay {
                           static_cast<uint32_t>(text.size()), all.region};
     std::memcpy(part.data, text.data(), text.size());
     SendWr wr = send_wr(1, {part});
-    wr.signaled = any(2) == 0 || text.size() > 4096;
+    wr.signaled = any(2) == 0 || text.size() > most_copied_;
     wr.quiet = wr.copied = !wr.signaled;
     if (sender_.post_send({&wr, 1}) == 1) {
       ++sent;
@@ -255,6 +259,7 @@ class MixedWay {
   End& receiver_;
   QueuePair& receiving_;
   Taker& taker_;
+  const uint32_t most_copied_;
   std::mt19937_64 random_{rrdk::test::run_seed()};
   Buffer outbox_ = test_memory().get(kParts * kLongest);
   Buffer inbox_ = test_memory().get(1 << 20);
@@ -281,7 +286,7 @@ TEST_P(Lanes, KeepTheOrderOfAllMessages) {
   }));
   for (const MixedWay* way : {&there, &back}) {
     EXPECT_TRUE(way->in_order) << "message " << way->arrived;
-    EXPECT_GT(way->in_lane, messages / 10);
+    EXPECT_GT(way->in_lane, messages / 20);
     EXPECT_LT(way->in_lane, messages);
   }
 }
@@ -320,7 +325,7 @@ TEST_P(Lanes, AreFullUntilThePeerTakes) {
     EXPECT_GT(sent, 3u);
     EXPECT_FALSE(say(to_server(), text_of(sent, length)));
     to_server().flush();
-    ASSERT_TRUE(pump_until({&pair_.server}, [&] { return server_.got.size() == sent; }));
+    ASSERT_TRUE(pair_.pump_until([&] { return server_.got.size() == sent; }));
     for (uint32_t i = 0; i != sent; ++i)
       ASSERT_EQ(server_.got[i], text_of(i, length));
     EXPECT_TRUE(say(to_server(), text_of(sent, length)));
@@ -595,6 +600,8 @@ bool allow_no_system_calls() {
 
 // Between two ends that do not sleep.
 TEST_P(Lanes, MakeNoSystemCalls) {
+  if (GetParam().name != std::string_view("shm"))
+    GTEST_SKIP() << "system calls are what this fabric is made of";
   if (RRDK_ASAN || RRDK_TSAN)
     GTEST_SKIP() << "sanitizers make system calls of their own";
   constexpr int kNoFilters = 77;

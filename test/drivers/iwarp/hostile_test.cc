@@ -181,10 +181,16 @@ TEST_F(RawClient, WhatBreaksTheProtocolIsTerminated) {
       {"an invalidation of no key", fpdu(kill, some), Cause::kCannotInvalidate,
        "bad_invalidations"},
   };
-  for (const Offence& offence : offences) {
-    expect_terminated(offence);
+  for (fabric::LaneUser* const user :
+       {static_cast<fabric::LaneUser*>(nullptr), static_cast<fabric::LaneUser*>(&taker_)}) {
+    lane_user_ = user;
     again();
+    for (const Offence& offence : offences) {
+      expect_terminated(offence);
+      again();
+    }
   }
+  EXPECT_TRUE(taker_.got.empty());
 }
 
 TEST_F(RawClient, MoreReadsThanWereAgreedOnAreTerminated) {
@@ -203,15 +209,20 @@ TEST_F(RawClient, MoreReadsThanWereAgreedOnAreTerminated) {
 TEST_F(RawClient, CrcsAreCheckedWhenAgreedOn) {
   MpaFrame asked = request();
   asked.crc = true;
-  connect(asked);
-  EXPECT_TRUE(reply_->crc);
-  const SegmentHeader header{.last = true, .opcode = Opcode::kSend, .number = 1};
-  peer_.say(fpdu(header, payload(33), /*crc=*/true));
-  ASSERT_TRUE(until([&] { return pair_.server.completions.size() == 1; }));
-  EXPECT_EQ(completions().at(0).byte_length, 33u);
-  Bytes wrong = fpdu({.last = true, .opcode = Opcode::kSend, .number = 2}, payload(33), true);
-  wrong[40] ^= std::byte{1};
-  expect_terminated({"a flipped bit", wrong, Cause::kMpaCrc, "bad_crcs"});
+  for (fabric::LaneUser* const user :
+       {static_cast<fabric::LaneUser*>(nullptr), static_cast<fabric::LaneUser*>(&taker_)}) {
+    lane_user_ = user;
+    again(asked);
+    EXPECT_TRUE(reply_->crc);
+    const SegmentHeader header{.last = true, .opcode = Opcode::kSend, .number = 1};
+    peer_.say(fpdu(header, payload(33), /*crc=*/true));
+    ASSERT_TRUE(until([&] { return pair_.server.completions.size() == 1; }));
+    EXPECT_EQ(completions().at(0).byte_length, 33u);
+    Bytes wrong = fpdu({.last = true, .opcode = Opcode::kSend, .number = 2}, payload(32), true);
+    wrong[40] ^= std::byte{1};
+    expect_terminated({"a flipped bit", wrong, Cause::kMpaCrc, "bad_crcs"});
+  }
+  EXPECT_TRUE(taker_.got.empty());
 }
 
 TEST_F(RawClient, ATerminateEndsTheConnectionWithItsReason) {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "fabric/lane.h"
 #include "test/drivers/iwarp/raw_peer.h"
 #include "test/fabric/end.h"
 
@@ -43,6 +44,36 @@ inline Bytes write(uint32_t stag, uint64_t at, const Bytes& bytes) {
               bytes);
 }
 
+// Takes what its lane has, as far as it wants, and may send it back.
+struct Taker final : fabric::LaneUser {
+  void on_burst(fabric::Lane& lane, uint32_t most) noexcept override {
+    for (; most != 0; --most) {
+      const fabric::LaneMessage message = lane.peek();
+      if (!message)
+        return;
+      Bytes bytes(message.length());
+      message.copy(bytes.data(), 0, message.length());
+      if (!wants(bytes))
+        return;
+      if (echoes) {
+        std::byte* const reply = lane.begin(message.length());
+        if (reply == nullptr)
+          return;
+        std::copy(bytes.begin(), bytes.end(), reply);
+        lane.send(message.length());
+      }
+      lane.take(message);
+      on_taken(bytes, message.invalidated());
+      got.push_back(std::move(bytes));
+    }
+  }
+
+  bool echoes = false;
+  std::function<bool(const Bytes&)> wants = [](const Bytes&) { return true; };
+  std::function<void(const Bytes&, uint32_t)> on_taken = [](const Bytes&, uint32_t) {};
+  std::vector<Bytes> got;
+};
+
 class RawClient : public testing::Test {
  protected:
   RawClient() : pair_("iwarp://127.0.0.1:0"), peer_(pair_.uri) {
@@ -70,6 +101,7 @@ class RawClient : public testing::Test {
     qp_ = event.request
               ->create_queue_pair({.cq = pair_.server.cq.get(), .reads = kReads, .owner = this})
               .value();
+    qp_->set_lane_user(lane_user_);
     for (uint32_t i = 0; i != receives; ++i) {
       const fabric::ReceiveWr wr{i, {inbox_.data() + i * 1024, kReceiveSize, inbox_.region()}};
       ASSERT_EQ(qp_->post_receive(std::span(&wr, 1)), 1u);
@@ -128,18 +160,20 @@ class RawClient : public testing::Test {
     EXPECT_TRUE(untouched());
   }
   // A fresh connection.
-  void again() {
+  void again(const MpaFrame& asked = request(), uint32_t receives = 4) {
     pair_.server.events.clear();
     pair_.server.completions.clear();
     qp_.reset();
     peer_ = RawPeer(pair_.uri);
-    connect();
+    connect(asked, receives);
   }
 
   Pair pair_;
   RawPeer peer_;
   Buffer memory_ = fabric::test::test_memory().get(1 << 20);
   Buffer inbox_ = fabric::test::test_memory().get(1 << 16);
+  Taker taker_;
+  fabric::LaneUser* lane_user_ = nullptr;  // of each connection, if it is to have one
   std::unique_ptr<fabric::QueuePair> qp_;
   std::optional<MpaFrame> reply_;
   uint32_t read_key_ = 0;

@@ -1,0 +1,161 @@
+// The lane of a connection (lane.h), and the turns of its user.
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/assert.h"
+#include "drivers/iwarp/device.h"
+#include "drivers/iwarp/queue_pair.h"
+#include "drivers/iwarp/segment.h"
+
+namespace rrdk::iwarp {
+
+fabric::Lane* QueuePair::lane() {
+  return status_.load(std::memory_order_acquire) == Status::kEstablished ? &lane_ : nullptr;
+}
+
+void QueuePair::set_lane_user(fabric::LaneUser* user) {
+  lane_user_ = user;
+  left_to_receive_ = 0;
+  cq_.activate(*this);
+}
+
+// Whether the user has a turn now: messages that are reported in this poll come before what it
+// would take.
+bool QueuePair::lane_runs() const noexcept {
+  return lane_user_ != nullptr && (shared_receives_ == nullptr || receives_ == shared_receives_);
+}
+
+// One burst. What the user leaves, or does not look at, is for a Receive, and so is what is here
+// behind it.
+void QueuePair::offer_burst() noexcept {
+  const uint64_t before = lane_.taken();
+  in_burst_ = true;
+  lane_user_->on_burst(lane_, lane_left_);
+  in_burst_ = false;
+  const auto took = static_cast<uint32_t>(lane_.taken() - before);
+  cq_.count_lane(took);
+  lane_left_ -= std::min(took, lane_left_);
+  stalled_ = stalled_ && took == 0;
+  if (took == 0 || lane_.left_one()) {
+    left_to_receive_ = next_send_;
+    lane_turn_ = LaneTurn::kNone;
+  } else if (StagedSend next; lane_left_ == 0 || staged_send(next)) {
+    lane_turn_ = LaneTurn::kOver;
+  }
+}
+
+fabric::LaneMessage Lane::slow_peek(uint64_t /*word*/) noexcept {
+  QueuePair::StagedSend next;
+  if (!qp_.lane_message(next, most_))
+    return {};
+  return found(next.payload, next.length, next.kills ? next.key : 0, /*plain=*/false,
+               /*shared=*/false);
+}
+
+// A key that is not alive is no lane's matter, and neither is what damage did to a message.
+bool QueuePair::lane_message(StagedSend& next, uint32_t most) noexcept {
+  const bool good = status_.load(std::memory_order_relaxed) == Status::kEstablished &&
+                    staged_send(next) && next.length - 4u <= most - 4u && next.length % 4 == 0 &&
+                    (!next.kills || stags_.find(next.key) != nullptr) && is_intact(next);
+  if (good)
+    hear();  // its user may answer before it takes the message
+  return good;
+}
+
+void Lane::slow_take(const fabric::LaneMessage& message) noexcept {
+  qp_.take_lane_message(message);
+}
+
+void QueuePair::take_lane_message(const fabric::LaneMessage& message) noexcept {
+  RRDK_ASSERT(in_.stage == Stage::kHeader && !receiving_);
+  RRDK_ASSERT(message.length() + LaneOutbox::kFrame <= staged_end_ - staged_begin_);
+  if (message.invalidated() != 0)
+    (void)kill(message.invalidated());
+  staged_begin_ += message.length() + LaneOutbox::kFrame;
+  ++next_send_;
+}
+
+std::byte* Lane::slow_begin(uint32_t most) noexcept {
+  if (begun() || most > most_ || !qp_.begin_lane_message(most))
+    return nullptr;
+  claimed_ = Claimed::kElsewhere;
+  return qp_.lane_outbox().next() + LaneOutbox::kHead;
+}
+
+// The outbox has messages of one queue pair. In a burst of its own, which may bring many, a queue
+// pair gets it from another one; otherwise it would go back and forth, with a system call each
+// time.
+bool QueuePair::begin_lane_message(uint32_t most) noexcept {
+  if (!nothing_waits())
+    return false;
+  LaneOutbox& out = cq_.lane_outbox();
+  if (out.owner != nullptr && out.owner != this) {
+    if (out.owner->begun_in_lane() || (!in_burst_ && !out.pending().empty()))
+      return false;
+    out.owner->send_lane();
+  }
+  if (!out.fits(most)) {
+    send_lane();
+    if (!nothing_waits())
+      return false;
+  }
+  out.owner = this;
+  return true;
+}
+
+// The connection may have ended since begin().
+void Lane::slow_send(uint32_t length, uint32_t invalidate) noexcept {
+  if (claimed_ != Claimed::kElsewhere)
+    return;
+  claimed_ = Claimed::kNothing;
+  sent_something_ = true;
+  qp_.add_lane_message(length, invalidate);
+}
+
+void QueuePair::add_lane_message(uint32_t length, uint32_t invalidate) noexcept {
+  LaneOutbox& out = cq_.lane_outbox();
+  RRDK_ASSERT(out.owner == this && length <= kMostInLane, length);
+  std::byte* const at = out.next();
+  store_u16(at, static_cast<uint16_t>(kUntaggedHeader + length));
+  (void)encode({.last = true,
+                .opcode = invalidate != 0 ? Opcode::kSendInvalidate : Opcode::kSend,
+                .stag = invalidate,
+                .queue = kSendQueue,
+                .number = cursor_.send_number++},
+               at + kLengthField);
+  const uint32_t covered = LaneOutbox::kHead + length;
+  finish_fpdu(at + covered, 0, agreed_.crc, agreed_.crc ? add_crc(kCrcStart, at, covered) : 0);
+  out.add(length);
+}
+
+void Lane::slow_flush() noexcept {
+  if (!begun())
+    qp_.send_lane();
+}
+
+// Gives TCP what waits, ahead of all that is posted. What TCP does not take waits with the other
+// things that it has not taken.
+void QueuePair::send_lane() noexcept {
+  lane_.told();
+  LaneOutbox& out = cq_.lane_outbox();
+  if (out.owner != this)
+    return;
+  std::span<const std::byte> bytes = out.pending();
+  out.clear();
+  if (!bytes.empty() && kept_.empty() && writable_) {
+    constexpr int kFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
+    // datapath-allow: this is the wire
+    const ssize_t sent = ::send(socket_fd_, bytes.data(), bytes.size(), kFlags);
+    if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOBUFS && errno != EINTR)
+      return (void)sending_ended(errno);
+    if (sent < 0 ? errno != EINTR : sent != static_cast<ssize_t>(bytes.size()))
+      (void)tcp_is_full();
+    bytes = bytes.subspan(static_cast<size_t>(std::max<ssize_t>(sent, 0)));
+  }
+  if (!bytes.empty()) [[unlikely]]
+    keep(bytes);
+}
+
+}  // namespace rrdk::iwarp
