@@ -191,6 +191,9 @@ class ServerLink final : public runtime::Link,
   bool seen_to_call_ = false;
 };
 
+// Of an idle connection there is little more: what it has allocated (test/xprt/idle_test.cc).
+static_assert(sizeof(ServerLink) <= 4096);
+
 // Looks after the connections of one core: ends those that are idle, or take no replies, for longer
 // than the server's limits allow. Costs nothing per call: it compares what the engine counts; of
 // many connections an eighth at once, so that no pass takes long.

@@ -114,7 +114,7 @@ struct Link {
         calling(options.role == Role::kRequester),
         share(receives, receive_slots(options) + done_receives(), spare_receives(options),
               first_receives_of(options)),
-        sends(options.send_wrs),
+        sends(options.send_wrs, pool_.send_arrays(options.send_wrs)),
         keys(keys_),
         connection(connection_),
         shared_options(options_),
@@ -171,10 +171,10 @@ struct Link {
   ReceiveShare share;
   SendQueue sends;
   Rfc5666State rfc5666;
-  fabric::RemoteKeys& keys;
   Counters counters;  // those of all calls are in its first line
   Unposted unposted;
 
+  fabric::RemoteKeys& keys;
   Connection& connection;
   const SharedOptions& shared_options;
   std::atomic<uint32_t>* const most_granted;  // PerConnection's

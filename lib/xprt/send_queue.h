@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <new>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "base/assert.h"
@@ -43,33 +44,103 @@ struct WorkTag {
 };
 static_assert(sizeof(WorkTag) == 16);
 
-// Work requests waiting to be posted: a list whose elements are reused, not constructed anew,
-// because a SendWr with its sixteen spans is costly to clear. Memory is touched only as far as it
-// is used: most connections never have many at a time.
+// Memory for work requests that wait to be posted. It is touched only as far as it is used.
 template <typename Wr>
-class WorkList {
+class WorkArray {
   static_assert(std::is_trivially_copyable_v<Wr> && std::is_trivially_destructible_v<Wr>);
 
  public:
-  explicit WorkList(size_t capacity)
-      : pages_(capacity * sizeof(Wr)), capacity_(static_cast<uint32_t>(capacity)) {}
+  explicit WorkArray(uint32_t capacity) : pages_(capacity * sizeof(Wr)) {}
+
+  Wr* data() const noexcept { return static_cast<Wr*>(pages_.data()); }
+  // Elements are reused, not constructed anew, because a SendWr with its sixteen spans is costly to
+  // clear.
+  Wr& element(uint32_t index) noexcept {
+    RRDK_ASSERT(index <= constructed_, index, constructed_);
+    if (index == constructed_) [[unlikely]]
+      ::new (static_cast<void*>(data() + constructed_++)) Wr;
+    return data()[index];
+  }
+
+  WorkArray* next = nullptr;  // in WorkArrays
+
+ private:
+  const base::LazyPages pages_;
+  uint32_t constructed_ = 0;  // high-water mark
+};
+
+// Arrays for the lists of one core's connections that have the same capacity. A list has one while
+// something is in it, the one that was used last: so only as many are ever touched as there are
+// lists with something in them at once, and these are in the core's caches. There are as many
+// arrays as lists, so none ever lacks one.
+template <typename Wr>
+class WorkArrays {
+ public:
+  explicit WorkArrays(uint32_t capacity) noexcept : capacity_(capacity) {}
+  ~WorkArrays() { RRDK_ASSERT(used_.empty() && fresh_.empty()); }
+  WorkArrays(const WorkArrays&) = delete;
+  WorkArrays& operator=(const WorkArrays&) = delete;
+
+  uint32_t capacity() const noexcept { return capacity_; }
+  // A list comes or goes. When it goes it has no array.
+  void join() { fresh_.push(*new WorkArray<Wr>(capacity_)); }
+  void part() noexcept { delete &take(fresh_.empty() ? used_ : fresh_); }
+
+  WorkArray<Wr>& take() noexcept { return take(used_.empty() ? fresh_ : used_); }
+  void give(WorkArray<Wr>& array) noexcept { used_.push(array); }
+
+ private:
+  using Stack = base::Stack<WorkArray<Wr>, &WorkArray<Wr>::next>;
+  static WorkArray<Wr>& take(Stack& from) noexcept {
+    RRDK_ASSERT(!from.empty());
+    return from.pop();
+  }
+
+  const uint32_t capacity_;
+  Stack used_;   // the one that was used last is on top
+  Stack fresh_;  // never used
+};
+
+// Work requests waiting to be posted.
+template <typename Wr>
+class WorkList {
+ public:
+  // With an array of its own, or with one of these while something is in it.
+  explicit WorkList(uint32_t capacity)
+      : array_(new WorkArray<Wr>(capacity)), store_(array_->data()), capacity_(capacity) {}
+  explicit WorkList(WorkArrays<Wr>& arrays) : arrays_(&arrays), capacity_(arrays.capacity()) {
+    arrays.join();
+  }
+  ~WorkList() {
+    if (arrays_ == nullptr) {
+      delete array_;
+      return;
+    }
+    clear();
+    arrays_->part();
+  }
   WorkList(const WorkList&) = delete;
   WorkList& operator=(const WorkList&) = delete;
 
   // A contiguous range: converts to std::span<const Wr>.
-  const Wr* data() const noexcept { return store() + first_; }
+  const Wr* data() const noexcept { return store_ + first_; }
   size_t size() const noexcept { return last_ - first_; }
   bool empty() const noexcept { return first_ == last_; }
   const Wr* begin() const noexcept { return data(); }
-  const Wr* end() const noexcept { return store() + last_; }
+  const Wr* end() const noexcept { return store_ + last_; }
   const Wr& operator[](size_t i) const noexcept { return data()[i]; }
 
   // Takes the first `count` off: they were posted.
   void pop_front(size_t count) noexcept {
     RRDK_ASSERT(count <= size(), count, size());
     first_ += static_cast<uint32_t>(count);
-    if (first_ == last_)
-      first_ = last_ = 0;
+    if (first_ != last_)
+      return;
+    first_ = last_ = 0;
+    if (arrays_ != nullptr && array_ != nullptr) {
+      store_ = nullptr;
+      arrays_->give(*std::exchange(array_, nullptr));
+    }
   }
   void clear() noexcept { pop_front(size()); }
   // Counts all that were ever appended: the number of the next one.
@@ -80,26 +151,26 @@ class WorkList {
   // A new last element with whatever values an earlier one left: set all that matter.
   Wr& append() noexcept {
     RRDK_ASSERT(size() < capacity_, capacity_);
-    if (last_ == capacity_) {
-      std::copy(store() + first_, store() + last_, store());
+    if (array_ == nullptr) {
+      array_ = &arrays_->take();
+      store_ = array_->data();
+    } else if (last_ == capacity_) {
+      std::copy(store_ + first_, store_ + last_, store_);
       last_ -= first_;
       first_ = 0;
     }
-    if (last_ == constructed_)
-      ::new (static_cast<void*>(store() + constructed_++)) Wr;
     ++appended_;
-    return store()[last_++];
+    return array_->element(last_++);
   }
 
  private:
-  Wr* store() const noexcept { return static_cast<Wr*>(pages_.data()); }
-
-  const base::LazyPages pages_;
+  WorkArrays<Wr>* const arrays_ = nullptr;
+  WorkArray<Wr>* array_ = nullptr;
+  Wr* store_ = nullptr;  // the array's
+  uint64_t appended_ = 0;
   const uint32_t capacity_;
   uint32_t first_ = 0;
   uint32_t last_ = 0;
-  uint32_t constructed_ = 0;  // high-water mark
-  uint64_t appended_ = 0;
 };
 
 // A chain of work requests that is posted in order, piece by piece if the queue is short. Only the
@@ -123,8 +194,8 @@ static_assert(sizeof(Job) <= 48);
 // Reads have slots of their own, so that neither can starve the other.
 class SendQueue {
  public:
-  // `depth` >= 8 requests, at most a quarter of them Reads.
-  explicit SendQueue(uint32_t depth);
+  // `depth` >= 8 requests, at most a quarter of them Reads; that is the capacity of `arrays`, too.
+  SendQueue(uint32_t depth, WorkArrays<fabric::SendWr>& arrays);
   SendQueue(const SendQueue&) = delete;
   SendQueue& operator=(const SendQueue&) = delete;
 

@@ -9,8 +9,8 @@ namespace rrdk::xprt {
 using fabric::Op;
 using fabric::SendWr;
 
-SendQueue::SendQueue(uint32_t depth)
-    : list_(depth),
+SendQueue::SendQueue(uint32_t depth, WorkArrays<fabric::SendWr>& arrays)
+    : list_(arrays),
       read_share_(std::max(1u, depth / 4)),
       free_(depth - read_share_),
       most_unsignaled_(free_ / 4),

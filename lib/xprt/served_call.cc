@@ -64,6 +64,15 @@ CallPool::CallPool(Memory& memory, uint32_t max_calls, const base::OwnedByThread
   slabs_.reserve(max_calls_ / kCallsPerSlab);
 }
 
+WorkArrays<fabric::SendWr>& CallPool::send_arrays(uint32_t capacity) {
+  RRDK_ON_CORE(*this);
+  for (const auto& known : send_arrays_) {
+    if (known->capacity() == capacity)
+      return *known;
+  }
+  return *send_arrays_.emplace_back(std::make_unique<WorkArrays<fabric::SendWr>>(capacity));
+}
+
 CallPool::~CallPool() {
   RRDK_ASSERT(available_ == capacity_, available_, capacity_);
 }

@@ -212,9 +212,9 @@ static_assert(sizeof(ServedCall) <= 720 && sizeof(ChunkPart) <= 13848);
 // What programs in C have of a call (lib/c): open while a handler in C owes the answer.
 inline constinit base::Handles<ServedCall> call_handles;
 
-// The ServedCall objects of one poll core, shared by all of its connections: an idle connection
-// holds none. Grows on demand, by 64 calls (with little memory by 16), up to a limit; in the steady
-// state it allocates nothing.
+// What all connections of one poll core share: the ServedCall objects, of which an idle connection
+// holds none, and memory for what is about to be sent. Grows on demand, by 64 calls (with little
+// memory by 16), up to a limit; in the steady state it allocates nothing.
 class CallPool {
  public:
   static constexpr uint32_t kMostCalls = 8192;
@@ -281,6 +281,8 @@ class CallPool {
   StageLog& stages() noexcept { return stages_; }
   // For a header that is read or written and then forgotten.
   proto::Header& scratch() noexcept { return scratch_; }
+  // For the Sends that the core's connections list, so many at a time each. Control path.
+  WorkArrays<fabric::SendWr>& send_arrays(uint32_t capacity);
   // For the spans of a Send that goes at once. Clearing a new array for each would cost more than
   // filling in a few entries.
   std::array<MemorySpan, fabric::kMaxSges>& runs() noexcept { return runs_; }
@@ -312,6 +314,7 @@ class CallPool {
   base::Stack<ChunkPart, &ChunkPart::next> free_parts_;
   std::vector<std::unique_ptr<PartSlab>> parts_;
   std::array<MemorySpan, fabric::kMaxSges> runs_;
+  std::vector<std::unique_ptr<WorkArrays<fabric::SendWr>>> send_arrays_;
   proto::Header scratch_;
 };
 
