@@ -183,6 +183,8 @@ class QueuePair final : public fabric::QueuePair,
                                  uint32_t key) noexcept;
   void slow_take(const fabric::LaneMessage& message) noexcept override;
   std::byte* slow_begin(uint32_t most) noexcept override;
+  bool write(const MemorySpan& span, uint32_t key, uint64_t address) noexcept override;
+  bool writes_taken() noexcept override;
   void slow_send(uint32_t length, uint32_t invalidate) noexcept override;
   void slow_flush() noexcept override;
   uint32_t receive(std::span<fabric::Completion> out, uint32_t burst) noexcept;
@@ -288,6 +290,7 @@ class QueuePair final : public fabric::QueuePair,
   bool acks_ = false;              // or will for the message that the lane has found
   bool stalled_ = false;           // counted: the next message has no Receive
   bool unsure_ = false;            // the peer may have begun to rest unseen when it was told
+  uint64_t written_until_ = 0;     // the number of the last message that Lane::write() sent
   uint64_t claimed_at_ = 0;        // of what Lane::begin() claimed in the copies
   drivers::ReceiveQueue own_receives_;
   drivers::ReceiveQueue* const shared_receives_;  // null: own_receives_ are all

@@ -113,6 +113,8 @@ uint32_t QueuePair::pull(std::span<fabric::Completion> out) noexcept {
 // and longer turns cost less. But long turns must not leave either end without work: they go on
 // only while more slots wait than were taken.
 bool QueuePair::goes_on_writing() const noexcept {
+  if (taken_ - turn_began_ >= kPacketsForgiven) [[unlikely]]  // of no bytes, perhaps
+    return false;
   if (written_ < kWrittenAtOnce)
     return true;
   const uint64_t behind = taken_ + (taken_ - turn_began_);

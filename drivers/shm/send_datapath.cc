@@ -320,6 +320,37 @@ WcStatus QueuePair::write(const fabric::SendWr& wr, SendRecord& record) noexcept
   return WcStatus::kSuccess;
 }
 
+// The same of one span for the lane. Nothing is recorded of it, and there is a slot for the message
+// behind it, too.
+bool QueuePair::write(const MemorySpan& span, uint32_t key, uint64_t address) noexcept {
+  if (claimed_ != Claimed::kNothing || refused_copy_ != 0 || span.length == 0 ||
+      status_.load(std::memory_order_acquire) != Status::kEstablished)
+    return false;
+  if (sent_ + 2 > send_end_ && (!read_consumed() || sent_ + 2 > send_end_)) [[unlikely]]
+    return false;
+  note_regions();
+  const RegionTable::Place place = local_place(span);
+  if (place.offset < 0 || span.length > device_.capabilities().max_message) [[unlikely]]
+    return false;
+  Slot& slot = mine_.slot(sent_);
+  slot.far.key = key;
+  slot.far.length = span.length;
+  slot.far.address = address;
+  slot.far.sges[0] = {static_cast<uint64_t>(place.offset), place.wire_id, span.length};
+  SlotWord word{};
+  word.flags = kWrite;
+  word.num_sges = 1;
+  publish(word);
+  written_until_ = sent_;
+  return true;
+}
+
+bool QueuePair::writes_taken() noexcept {
+  return consumed_by_peer_ >= written_until_ ||
+         status_.load(std::memory_order_relaxed) != Status::kEstablished ||
+         (read_consumed() && consumed_by_peer_ >= written_until_);
+}
+
 void QueuePair::publish(SlotWord word) noexcept {
   RRDK_ASSERT(sent_ - consumed_by_peer_ <= mine_.slot_mask, sent_, consumed_by_peer_);
   RRDK_ASSERT(claimed_ == Claimed::kNothing, claimed_);

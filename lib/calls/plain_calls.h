@@ -1,6 +1,6 @@
 // Plain calls over a driver that has a lane (fabric/lane.h): each is written to where the driver
 // sends it from, and its reply is looked at where it lies, without a Receive, a completion or a work
-// request. A plain call is one short run of bytes without a chunk, and so is its reply; nothing of
+// request. A plain call is short, and so is its reply; it has no chunk, or one of one segment; nothing of
 // its connection waits. plain_calls_datapath.cc has its way from submit() to its callback. All other
 // calls go the general way, and so does every call while the lane is not open.
 #pragma once
@@ -28,7 +28,9 @@ class PlainCalls final : public fabric::LaneUser {
 
  private:
   bool look() noexcept;
-  bool take(const fabric::LaneMessage& message, Call::Impl& call) noexcept;
+  xprt::OutgoingCall::State* take(fabric::Lane& lane) noexcept;
+  bool take_with_result(fabric::Lane& lane, const fabric::LaneMessage& message, __m256i a,
+                        xprt::OutgoingCall::State& state) noexcept;
 
   // The header of a call, words 0 to 7, but for the XIDs.
   alignas(32) std::array<uint32_t, 8> header_ = {};
@@ -39,6 +41,7 @@ class PlainCalls final : public fabric::LaneUser {
   xprt::Requester* requester_ = nullptr;
   uint64_t longest_ = 0;       // bytes of a call with its header
   uint64_t longest_reply_ = 0;  // likewise
+  uint32_t longest_in_ = 0;
   bool in_burst_ = false;
 };
 

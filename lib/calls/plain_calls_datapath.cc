@@ -21,6 +21,7 @@ namespace {
 constexpr uint32_t kTransport = proto::kMinHeader;
 constexpr uint32_t kReplyHeader = 24;
 constexpr uint32_t kEmptyReply = kTransport + kReplyHeader;
+constexpr uint32_t kTransportOfOne = kTransport + proto::kOneSegmentBytes;
 static_assert(kEmptyReply <= fabric::LaneMessage::kAlwaysReadable);
 
 constexpr uint32_t be(uint32_t value) {
@@ -99,17 +100,24 @@ bool PlainCalls::look() noexcept {
 bool PlainCalls::submit(Call::Impl& call) noexcept {
   xprt::OutgoingCall& outgoing = call.outgoing;
   const std::span<const Piece> pieces = outgoing.message.pieces();
-  if (!outgoing.results.empty() || outgoing.resend || outgoing.released != nullptr ||
-      !is_plain(pieces)) [[unlikely]]
+  if (outgoing.resend) [[unlikely]]
+    return false;
+  const bool has_chunk = !outgoing.results.empty() || !is_plain(pieces);
+  if (has_chunk && (requester_ == nullptr || !requester_->may_have_chunk(outgoing))) [[unlikely]]
     return false;
   if ((requester_ == nullptr || !requester_->may_begin_plain()) && !look()) [[unlikely]]
     return false;
-  const uint64_t length = kTransport + outgoing.message.stream_length();
+  const uint64_t stream = has_chunk ? pieces[0].bytes.length : outgoing.message.stream_length();
+  const uint64_t length = kTransport + (has_chunk ? proto::kOneSegmentBytes : 0) + stream;
   if (length > longest_ || outgoing.max_reply > longest_reply_) [[unlikely]]
     return false;
   std::byte* const to = lane_->begin(static_cast<uint32_t>(length));
   if (to == nullptr) [[unlikely]]
     return false;
+  if (has_chunk && !requester_->bind_chunk(outgoing)) [[unlikely]] {
+    lane_->drop();
+    return false;
+  }
 
   const uint32_t xid = requester_->begin_plain(outgoing);
   call.phase = Call::Impl::Phase::kEngine;
@@ -117,10 +125,17 @@ bool PlainCalls::submit(Call::Impl& call) noexcept {
   const bool sampled = link_.core().call_pool().stages().samples(xid);
   if (sampled) [[unlikely]]
     requester_->sample(outgoing);
-  const __m256i xids = _mm256_set1_epi32(static_cast<int>(be(xid)));
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
-                      _mm256_blend_epi32(load(header_), xids, 0b1000'0001));
-  gather(to + kTransport, pieces);
+  if (has_chunk) {
+    requester_->encode_chunk(outgoing, to);
+    std::byte* const rpc = to + kTransportOfOne;
+    xdr::store_u32(rpc, xid);
+    gather(rpc, pieces.first(1));
+  } else {
+    const __m256i xids = _mm256_set1_epi32(static_cast<int>(be(xid)));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
+                        _mm256_blend_epi32(load(header_), xids, 0b1000'0001));
+    gather(to + kTransport, pieces);
+  }
   if (sampled) [[unlikely]]
     link_.engine().before_posting();
   lane_->send(static_cast<uint32_t>(length));
@@ -129,61 +144,99 @@ bool PlainCalls::submit(Call::Impl& call) noexcept {
   return true;
 }
 
+// The reply that is next, taken if it is one to a plain call. Null: it is for the general way.
+xprt::OutgoingCall::State* PlainCalls::take(fabric::Lane& lane) noexcept {
+  xprt::Requester& requester = *requester_;
+  const fabric::LaneMessage message = lane.peek();
+  const uint32_t length = message.length();
+  if (length < kEmptyReply || length > longest_in_) [[unlikely]]
+    return nullptr;
+  const auto a = message.load<__m256i>(0);
+  const auto word = static_cast<uint32_t>(_mm256_extract_epi32(a, 0));
+  xprt::OutgoingCall::State* const state = requester.match_plain(be(word));
+  if (state == nullptr) [[unlikely]]
+    return nullptr;
+  const __m256i wrong = _mm256_and_si256(_mm256_xor_si256(a, load(kReply)), load(kSame));
+  if (state->num_results != 0)
+    return take_with_result(lane, message, a, *state) ? state : nullptr;
+  const auto b = message.load<__m128i>(32);
+  const auto accept_stat = message.load<uint32_t>(48);
+  const __m128i unlike =
+      _mm_xor_si128(b, _mm_load_si128(reinterpret_cast<const __m128i*>(kAccepted.data())));
+  // The XID in the transport header must be that of the message (V1-HDR-16). A key that was shown
+  // to the peer has to be given up by it.
+  if (!_mm256_testz_si256(wrong, wrong) || !_mm_testz_si128(unlike, unlike) || accept_stat != 0 ||
+      word != static_cast<uint32_t>(_mm256_extract_epi32(a, 7)) ||
+      message.invalidated() != requester.key_shown(*state)) [[unlikely]]
+    return nullptr;
+  const uint32_t bytes = length - kEmptyReply;
+  if (bytes != 0) {
+    if (!requester.make_room_for_plain(*state)) [[unlikely]]
+      return nullptr;
+    message.copy(state->receive.data(), kEmptyReply, bytes);
+  }
+  state->whole = {bytes != 0 ? state->receive.data() : nullptr, bytes};
+  lane.take(message);
+  requester.take_plain_grant(be(static_cast<uint32_t>(_mm256_extract_epi32(a, 2))));
+  if (state->num_offers != 0)
+    requester.release_chunk(*state);
+  return state;
+}
+
+// One that names the memory of a result. What is looked at is our copy of it.
+bool PlainCalls::take_with_result(fabric::Lane& lane, const fabric::LaneMessage& message,
+                                  __m256i a, xprt::OutgoingCall::State& state) noexcept {
+  xprt::Requester& requester = *requester_;
+  const uint32_t length = message.length();
+  if (length < kEmptyReply + proto::kOneSegmentBytes ||
+      message.invalidated() != requester.key_shown(state) || !requester.make_room_for_plain(state))
+      [[unlikely]]
+    return false;
+  std::byte* const bytes = state.receive.data();
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(bytes), a);
+  message.copy(bytes + sizeof a, sizeof a, length - static_cast<uint32_t>(sizeof a));
+  const auto at = [bytes](uint32_t word) { return xdr::load_u32(bytes + word * 4); };
+  const bool one = at(1) == 1 && (at(3) | at(4)) == 0 && at(5) == 1 && at(6) == 1 &&
+                   (at(11) | at(12)) == 0;
+  const bool accepted = at(13) == at(0) && at(14) == 1 &&
+                        (at(15) | at(16) | at(17) | at(18)) == 0;
+  if (!one || !accepted ||
+      !requester.take_result(state, {at(7), at(8), xdr::load_u64(bytes + 9 * 4)})) [[unlikely]]
+    return false;
+  constexpr uint32_t kBefore = kEmptyReply + proto::kOneSegmentBytes;
+  state.whole = {bytes + kBefore, length - kBefore};
+  lane.take(message);
+  requester.take_plain_grant(at(2));
+  requester.release_chunk(state);
+  return true;
+}
+
 // Replies are taken while calls of ours wait for credits, too: it is they that bring these.
 void PlainCalls::on_burst(fabric::Lane& lane, uint32_t most) noexcept {
-  xprt::Connection& engine = link_.engine();
-  xprt::Requester& requester = engine.requester();
+  xprt::Requester& requester = link_.engine().requester();
+  requester_ = &requester;
   if (!link_.lane_open() || !requester.takes_plain()) [[unlikely]]
     return;
   link_.note_replies();
   in_burst_ = true;
-  const uint32_t longest = requester.receive_bytes();
+  longest_in_ = requester.receive_bytes();
   uint32_t taken = 0;
-  while (taken != most) {
-    const fabric::LaneMessage message = lane.peek();
-    const uint32_t length = message.length();
-    if (length < kEmptyReply || length > longest) [[unlikely]]
-      break;
-    const auto a = message.load<__m256i>(0);
-    const auto b = message.load<__m128i>(32);
-    const auto accept_stat = message.load<uint32_t>(48);
-    const __m256i wrong = _mm256_and_si256(_mm256_xor_si256(a, load(kReply)), load(kSame));
-    const __m128i unlike = _mm_xor_si128(
-        b, _mm_load_si128(reinterpret_cast<const __m128i*>(kAccepted.data())));
-    const auto word = static_cast<uint32_t>(_mm256_extract_epi32(a, 0));
-    // The XID in the transport header must be that of the message (V1-HDR-16).
-    if (!_mm256_testz_si256(wrong, wrong) || !_mm_testz_si128(unlike, unlike) ||
-        accept_stat != 0 || word != static_cast<uint32_t>(_mm256_extract_epi32(a, 7)) ||
-        message.invalidated() != 0) [[unlikely]]
-      break;
-    xprt::OutgoingCall::State* const state = requester.match_plain(be(word));
+  // The callback may close the connection, or begin a capture.
+  while (taken != most && link_.lane_open()) {
+    xprt::OutgoingCall::State* const state = take(lane);
     if (state == nullptr) [[unlikely]]
       break;
-    auto& call = *static_cast<Call::Impl*>(state->call->user);
-    if (length != kEmptyReply) {
-      const uint32_t bytes = length - kEmptyReply;
-      if (!requester.make_room_for_plain(*state)) [[unlikely]]
-        break;
-      state->whole = {state->receive.data(), bytes};
-      message.copy(state->receive.data(), kEmptyReply, bytes);
-    } else {
-      state->whole = {nullptr, 0};
-    }
-    lane.take(message);
     ++taken;
-    requester.take_plain_grant(be(static_cast<uint32_t>(_mm256_extract_epi32(a, 2))));
+    auto& call = *static_cast<Call::Impl*>(state->call->user);
     requester.end_plain(*state);
     if (call.outgoing.stages != nullptr) [[unlikely]]
       call.outgoing.stages->stamp(Stage::kSeen);
     caller_.in_engine_.remove(call);
     call.status = CallStatus::kOk;
-    call.results = Decoder(state->whole, kReplyHeader);
+    call.results = Decoder(state->whole, kReplyHeader, call.outgoing.placed);
     caller_.deliver(call);
     if (requester.waiting()) [[unlikely]]
       requester.pump();
-    // The callback may have closed the connection, or have begun a capture.
-    if (!link_.lane_open()) [[unlikely]]
-      break;
   }
   in_burst_ = false;
   RRDK_ASSERT(requester.plain_limit_holds());

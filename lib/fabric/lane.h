@@ -38,6 +38,7 @@
 #include <type_traits>
 
 #include "base/assert.h"
+#include "rrdk/memory.h"
 
 namespace rrdk::fabric {
 
@@ -226,6 +227,15 @@ class alignas(64) Lane {
   }
   // Gives the place back.
   void drop() noexcept { claimed_ = Claimed::kNothing; }
+
+  // An RDMA Write of one span, placed before the next message that is sent can be looked at. `span`
+  // stays as it is until writes_taken(), and does not move. False: it is to be posted, with the
+  // message behind it. Nothing is claimed then or now.
+  virtual bool write(const MemorySpan& /*span*/, uint32_t /*key*/, uint64_t /*address*/) noexcept {
+    return false;
+  }
+  // Whether the peer has taken all that write() was given.
+  virtual bool writes_taken() noexcept { return true; }
 
   // Tells the peer what was taken, and wakes it for what was sent if it sleeps. The driver does it
   // after on_burst(); after what was sent elsewhere its user does, once for all.

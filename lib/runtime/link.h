@@ -165,6 +165,13 @@ class Link {
   // wanted. O(credits): for a core that goes to sleep.
   uint64_t quiet_until() const { return std::min(quiet_above(), engine_->quiet_until()); }
   bool wants_close() const { return state_ == LinkState::kUp && engine_->wants_disconnect(); }
+  // wants_close(): false while the peer has still to take what was written to it in the lane, and
+  // nothing is wrong with it: the memory of results is in use until then.
+  bool may_close() const {
+    fabric::Lane* const lane = queue_pair_->lane();
+    return lane == nullptr || lane->writes_taken() ||
+           engine_->ending().by != EndedBy::kProgram;
+  }
   void give_up() {  // wants_close()
     RRDK_ASSERT(wants_close(), state_);
     close(engine_->ending());

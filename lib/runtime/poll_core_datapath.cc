@@ -291,8 +291,14 @@ bool PollCore::post_dirty() {
       mark_dirty(link);
       all = false;
     }
-    if (link.wants_close()) [[unlikely]]
-      link.give_up();
+    if (link.wants_close()) [[unlikely]] {
+      if (link.may_close()) {
+        link.give_up();
+      } else {
+        mark_dirty(link);
+        all = false;
+      }
+    }
     if (!link.ticking_ && link.needs_tick()) {
       link.ticking_ = true;
       // datapath-allow: grows only with the number of connections

@@ -1,6 +1,6 @@
 // Plain calls over a driver that has a lane (fabric/lane.h): each is looked at where it lies, run
 // and answered before the next one, without a Receive, a completion or a work request. A plain call
-// has no chunk, and the flavour AUTH_NONE or AUTH_SYS; its procedure may run twice and runs on the poll core;
+// has the flavour AUTH_NONE or AUTH_SYS, and no chunk or one of one segment; its procedure may run twice and runs on the poll core;
 // and nothing of its connection waits. plain_calls_datapath.cc has its whole life, top to bottom.
 // All other calls come the general way, and so does each plain call while open() says no.
 #pragma once
@@ -24,6 +24,7 @@ class PlainCalls final : public fabric::LaneUser {
   void on_burst(fabric::Lane& lane, uint32_t most) noexcept override;
 
  private:
+  xprt::Responder& responder() const noexcept { return link_.engine().responder(); }
   // What one burst counts of a procedure.
   struct Tally {
     ProcedureCounters* counters = nullptr;
@@ -50,6 +51,8 @@ class PlainCalls final : public fabric::LaneUser {
   struct Found {
     uint32_t number = 0;
     bool serves = false;
+    bool may_read = false;   // its calls may have a Read chunk,
+    bool may_write = false;  // or a Write chunk
     const Procedure* procedure = nullptr;  // null: NULL, which has no handler
     ProcedureCounters* counters = nullptr;
   };
@@ -61,10 +64,29 @@ class PlainCalls final : public fabric::LaneUser {
   bool answer_null(fabric::Lane& lane, const fabric::LaneMessage& message, uint32_t xid) noexcept;
   ServedCall* take_record() noexcept;
   void fill(ServedCall& call, uint32_t xid, uint32_t number, uint32_t body) noexcept;
-  static uint32_t credential_length(const fabric::LaneMessage& message, __m256i b) noexcept;
+  // Bytes of the credential's body with its pad, by words 8 to 15 of a plain call's header, which
+  // are words 14 to 21 where there is a chunk. kNotPlain: it is for the general way.
+  template <typename Load>
+  static uint32_t credential_length(__m256i b, uint32_t length, Load&& load) noexcept;
+  bool matches(__m256i b) const noexcept;
+
+  // chunk_calls_datapath.cc
+  enum class Outcome : uint8_t {
+    kServed,
+    kLeft,       // taken, and no longer ours
+    kUntouched,  // it is for the general way
+  };
+  Outcome serve_with_chunk(fabric::Lane& lane, const fabric::LaneMessage& message, __m256i a,
+                           ServedCall& call) noexcept;
+  bool read_chunk(ServedCall& call) const noexcept;
+  bool reply_with_result(fabric::Lane& lane, ServedCall& call) noexcept;
+  void forget_chunk(ServedCall& call) noexcept;
   bool run(fabric::Lane& lane, ServedCall& call) noexcept;
+  bool reply(fabric::Lane& lane, ServedCall& call, uint32_t invalidate) noexcept;
   void leave(ServedCall& call) noexcept;
-  [[gnu::cold]] void sample(ServedCall& call, uint32_t xid, uint32_t number) noexcept;
+  // `received`: when, if its data was read since then; 0: now.
+  [[gnu::cold]] void sample(ServedCall& call, uint32_t xid, uint32_t number,
+                            uint64_t received = 0) noexcept;
   [[gnu::cold]] void end_sample(ServedCall& call) noexcept;
 
   // The header of a call, words 0 to 7 and 8 to 15, but for what differs from call to call; and of

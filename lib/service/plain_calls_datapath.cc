@@ -8,42 +8,9 @@
 #include <utility>
 
 #include "runtime/poll_core.h"
-#include "service/plain_calls.h"
+#include "service/plain_words.h"
 
 namespace rrdk::service {
-
-namespace {
-
-// Transport header, RPC header without a credential (RFC 5531 section 9), and those of a reply.
-constexpr uint32_t kTransport = proto::kMinHeader;
-constexpr uint32_t kCallHeader = 40;
-constexpr uint32_t kReplyHeader = 24;
-constexpr uint32_t kShortest = kTransport + kCallHeader;
-constexpr uint32_t kEmptyReply = kTransport + kReplyHeader;
-static_assert(kShortest <= fabric::LaneMessage::kAlwaysReadable);
-
-constexpr uint32_t be(uint32_t value) {
-  return __builtin_bswap32(value);
-}
-
-// Which words of a call are the same in each: not its XIDs (words 0 and 7), the credits that it
-// asks for (2), its procedure (12), its credential's flavour and length (13 and 14), and what comes
-// behind these.
-alignas(32) constexpr std::array<uint32_t, 8> kSameA = {0, ~0u, 0, ~0u, ~0u, ~0u, ~0u, 0};
-alignas(32) constexpr std::array<uint32_t, 8> kSameB = {~0u, ~0u, ~0u, ~0u, 0, 0, 0, 0};
-constexpr uint32_t kVerifier = kTransport + 32;  // of a call whose credential has no body
-constexpr uint32_t kNoneBytes = 8;                // of a verifier or credential that is AUTH_NONE
-constexpr uint32_t kAlways = 64;                  // what is looked at of each call
-constexpr uint32_t kNotPlain = UINT32_MAX;
-
-__m256i load(const std::array<uint32_t, 8>& words) noexcept {
-  return _mm256_load_si256(reinterpret_cast<const __m256i*>(words.data()));
-}
-void store(std::byte* to, __m256i value) noexcept {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), value);
-}
-
-}  // namespace
 
 // The verdict on all calls of a burst: whatever has to wait, is draining or ending, or needs more
 // than a slot is for the general way. The first call of a connection goes that way, too: it shows
@@ -87,7 +54,12 @@ PlainCalls::Found PlainCalls::find(uint32_t number) const noexcept {
                           : procedure->idempotent && (procedure->dispatch != Dispatch::kWorker ||
                                                       link_.core().workers() == nullptr);
   ProcedureCounters* const all = dispatcher_.last_counters_;
-  return {number, serves, procedure,
+  const Binding& binding = *service_->binding;
+  return {number,
+          serves,
+          binding.allows(number, 1, 0),
+          binding.allows(number, 0, 1),
+          procedure,
           all != nullptr ? &all[service_->index_of(procedure)] : nullptr};
 }
 
@@ -106,55 +78,68 @@ void PlainCalls::on_burst(fabric::Lane& lane, uint32_t most) noexcept {
     if (length < kShortest || length > longest) [[unlikely]]
       break;
     const auto a = message.load<__m256i>(0);
-    const auto b = message.load<__m256i>(32);
-    const __m256i wrong =
-        _mm256_or_si256(_mm256_and_si256(_mm256_xor_si256(a, load(call_a_)), load(kSameA)),
-                        _mm256_and_si256(_mm256_xor_si256(b, load(call_b_)), load(kSameB)));
+    const __m256i wrong = _mm256_and_si256(_mm256_xor_si256(a, load(call_a_)), load(kSameA));
     const auto xid = static_cast<uint32_t>(_mm256_extract_epi32(a, 0));
-    // The XID in the transport header must be that of the message (V1-HDR-16).
-    if (!_mm256_testz_si256(wrong, wrong) ||
-        xid != static_cast<uint32_t>(_mm256_extract_epi32(a, 7)) ||
-        asked_ != static_cast<uint32_t>(_mm256_extract_epi32(a, 2))) [[unlikely]]
+    if (asked_ != static_cast<uint32_t>(_mm256_extract_epi32(a, 2))) [[unlikely]]
       break;
-    const uint32_t body = credential_length(message, b);
-    if (body == kNotPlain) [[unlikely]]
-      break;
-    const uint32_t number = be(static_cast<uint32_t>(_mm256_extract_epi32(b, 4)));
-    if (number != found_.number) [[unlikely]]
-      found_ = find(number);
-    if (!found_.serves) [[unlikely]]
-      break;
-    const bool sampled = stages.samples(be(xid));
-    if (found_.procedure == nullptr && !sampled) [[likely]] {
-      if (!answer_null(lane, message, xid)) [[unlikely]]
+    if (!_mm256_testz_si256(wrong, wrong)) {
+      if (record == nullptr && (record = take_record()) == nullptr) [[unlikely]]
         break;
-      tally.count(found_.counters, length - kTransport, kReplyHeader);
+      const Outcome outcome = serve_with_chunk(lane, message, a, *record);
+      if (outcome != Outcome::kServed) {
+        record = outcome == Outcome::kLeft ? nullptr : record;
+        break;
+      }
+      tally.count(found_.counters, record->args.length(), record->reply.stream_length());
       ++served;
-      continue;
+    } else {
+      const auto b = message.load<__m256i>(32);
+      // The XID in the transport header must be that of the message (V1-HDR-16).
+      if (!matches(b) || xid != static_cast<uint32_t>(_mm256_extract_epi32(a, 7))) [[unlikely]]
+        break;
+      const uint32_t body =
+          credential_length(b, length - kTransport, [&]<typename Value>(Value, uint32_t at) {
+            return message.load<Value>(kTransport + at);
+          });
+      if (body == kNotPlain) [[unlikely]]
+        break;
+      const uint32_t number = be(static_cast<uint32_t>(_mm256_extract_epi32(b, 4)));
+      if (number != found_.number) [[unlikely]]
+        found_ = find(number);
+      if (!found_.serves) [[unlikely]]
+        break;
+      const bool sampled = stages.samples(be(xid));
+      if (found_.procedure == nullptr && !sampled) [[likely]] {
+        if (!answer_null(lane, message, xid)) [[unlikely]]
+          break;
+        tally.count(found_.counters, length - kTransport, kReplyHeader);
+        ++served;
+        continue;
+      }
+      if (record == nullptr && (record = take_record()) == nullptr) [[unlikely]]
+        break;
+      ServedCall& call = *record;
+      std::byte* const bytes = call.receive.data();
+      store(bytes, a);
+      store(bytes + 32, b);
+      const uint32_t verifier = kTransport + kVerifier + body;
+      message.copy(bytes + kAlways, kAlways, verifier - std::min(verifier, kAlways));
+      std::memset(bytes + verifier, 0, kNoneBytes);
+      message.copy(bytes + verifier + kNoneBytes, verifier + kNoneBytes,
+                   length - verifier - kNoneBytes);
+      lane.take(message);
+      call.whole = {bytes + kTransport, length - kTransport};
+      fill(call, be(xid), number, body);
+      if (sampled) [[unlikely]]
+        sample(call, be(xid), number);
+      if (!run(lane, call)) [[unlikely]] {
+        record = nullptr;
+        leave(call);
+        break;
+      }
+      tally.count(found_.counters, length - kTransport, call.reply.stream_length());
+      ++served;
     }
-    if (record == nullptr && (record = take_record()) == nullptr) [[unlikely]]
-      break;
-    ServedCall& call = *record;
-    std::byte* const bytes = call.receive.data();
-    store(bytes, a);
-    store(bytes + 32, b);
-    const uint32_t verifier = kVerifier + body;
-    message.copy(bytes + kAlways, kAlways, verifier - std::min(verifier, kAlways));
-    std::memset(bytes + verifier, 0, kNoneBytes);
-    message.copy(bytes + verifier + kNoneBytes, verifier + kNoneBytes,
-                 length - verifier - kNoneBytes);
-    lane.take(message);
-    call.whole = {bytes + kTransport, length - kTransport};
-    fill(call, be(xid), number, body);
-    if (sampled) [[unlikely]]
-      sample(call, be(xid), number);
-    if (!run(lane, call)) [[unlikely]] {
-      record = nullptr;
-      leave(call);
-      break;
-    }
-    tally.count(found_.counters, length - kTransport, call.reply.stream_length());
-    ++served;
     if (dispatcher_.services_.edition() != edition_) [[unlikely]]  // by the handler itself
       break;
   }
@@ -167,20 +152,9 @@ void PlainCalls::on_burst(fabric::Lane& lane, uint32_t most) noexcept {
   }
 }
 
-// Bytes of the body of the call's credential, with the pad. The flavour is AUTH_NONE, or AUTH_SYS
-// with a body, which its handler may decode; the verifier behind it is AUTH_NONE.
-uint32_t PlainCalls::credential_length(const fabric::LaneMessage& message, __m256i b) noexcept {
-  const auto flavor = static_cast<uint32_t>(_mm256_extract_epi32(b, 5));
-  const auto bytes = be(static_cast<uint32_t>(_mm256_extract_epi32(b, 6)));
-  if (flavor == 0 && bytes == 0) {
-    const bool none = _mm256_extract_epi32(b, 7) == 0 && message.load<uint32_t>(kAlways) == 0;
-    return none ? 0 : kNotPlain;
-  }
-  const uint32_t body = (bytes + 3) & ~3u;
-  if (flavor != be(static_cast<uint32_t>(AuthFlavor::kSys)) || bytes == 0 || bytes > kMaxAuthBody ||
-      message.length() < kShortest + body || message.load<uint64_t>(kVerifier + body) != 0)
-    return kNotPlain;
-  return body;
+bool PlainCalls::matches(__m256i b) const noexcept {
+  const __m256i wrong = _mm256_and_si256(_mm256_xor_si256(b, load(call_b_)), load(kSameB));
+  return _mm256_testz_si256(wrong, wrong) != 0;
 }
 
 bool PlainCalls::answer_null(fabric::Lane& lane, const fabric::LaneMessage& message,
@@ -224,12 +198,10 @@ void PlainCalls::fill(ServedCall& call, uint32_t xid, uint32_t number, uint32_t 
   call.header.version = service_->binding->version;
   call.header.procedure = number;
   call.header.credential = {};
-  if (body != 0) {
-    constexpr uint32_t kLength = kVerifier - kTransport - sizeof(uint32_t);
+  if (body != 0)
     call.header.credential = {
         AuthFlavor::kSys,
-        ItemView(call.message, kVerifier - kTransport, xdr::load_u32(call.whole.data + kLength))};
-  }
+        ItemView(call.message, kVerifier, xdr::load_u32(call.whole.data + kVerifier - 4))};
   call.header.verifier = {};
   call.not_before_ns = 0;
   call.replay = nullptr;
@@ -254,6 +226,18 @@ bool PlainCalls::run(fabric::Lane& lane, ServedCall& call) noexcept {
   if (!goes_on() || !call.answered || call.answer != Answer::kResults || call.not_before_ns != 0 ||
       call.on_ended != nullptr || !call.results->ok()) [[unlikely]]
     return false;
+  if (call.write_chunks() != 0)
+    return reply_with_result(lane, call);
+  if (!call.has_chunks()) [[likely]]
+    return reply(lane, call, 0);
+  if (!reply(lane, call, responder().key_to_invalidate(call))) [[unlikely]]
+    return false;
+  responder().count_moved(call, 0);
+  forget_chunk(call);
+  return true;
+}
+
+bool PlainCalls::reply(fabric::Lane& lane, ServedCall& call, uint32_t invalidate) noexcept {
   const std::span<const std::byte> reply = call.results->run();
   const auto length = static_cast<uint32_t>(kTransport + reply.size());
   const bool fits = !reply.empty() && reply.size() <= call.inline_size() && length <= lane.most();
@@ -265,7 +249,7 @@ bool PlainCalls::run(fabric::Lane& lane, ServedCall& call) noexcept {
   std::memcpy(to + kTransport, reply.data(), reply.size());
   if (call.stages != nullptr) [[unlikely]]
     end_sample(call);
-  lane.send(length);
+  lane.send(length, invalidate);
   call.results.reset();
   return true;
 }
@@ -281,13 +265,16 @@ void PlainCalls::leave(ServedCall& call) noexcept {
   link_.core().mark_dirty(link_);
 }
 
-void PlainCalls::sample(ServedCall& call, uint32_t xid, uint32_t number) noexcept {
+void PlainCalls::sample(ServedCall& call, uint32_t xid, uint32_t number,
+                        uint64_t received) noexcept {
   call.stages = link_.core().call_pool().stages().take(xid, false);
   if (call.stages == nullptr)
     return;
   xprt::StageRecord& stages = *call.stages;
-  uint64_t now = stages.pass(Stage::kReceived, base::Tsc::ticks());
-  stages.stamp(Stage::kReceived, now);
+  uint64_t now = base::Tsc::ticks();
+  const uint64_t first = stages.pass(Stage::kReceived, received != 0 ? received : now);
+  stages.stamp(Stage::kReceived, first);
+  now = std::max(now, first);
   stages.stamp(Stage::kWhole, now = stages.pass(Stage::kWhole, now));
   stages.name(link_.id(), service_->binding->program, service_->binding->version, number);
   stages.stamp(Stage::kDecoded, now = stages.pass(Stage::kDecoded, now));

@@ -210,11 +210,12 @@ bool Requester::has_one_chunk(const State& state) const noexcept {
          call.message.stream_length() <= options.max_call;
 }
 
-Requester::Plan Requester::plan_one_chunk(State& call) noexcept {
+// The one offer of such a call.
+bool Requester::offer_chunk(State& call) noexcept {
   static_assert(proto::kMinHeader04 + proto::kOneSegmentBytes <= kCallHeaderRoom - 2 * kPadRoom);
   uint32_t key = 0;
   if (!link_.keys.reserve_keys({&key, 1})) [[unlikely]]
-    return Plan::kWait;
+    return false;
   OutgoingCall& out = *call.call;
   std::span<const Piece> pieces = out.message.pieces();
   const bool writes = !out.results.empty();
@@ -227,22 +228,48 @@ Requester::Plan Requester::plan_one_chunk(State& call) noexcept {
   call.result_first[0] = !writes;
   call.result_first[1] = 1;
   call.reply_first = 1;
-
   if (!writes)
     link_.note_named(out.message.buffers().subspan(1));  // the first one has the rest
   const uint32_t least = proto::min_header(link_.wire);
   call.inline_reply = least + (writes ? proto::kOneSegmentBytes : 0) + out.max_reply;
-  const MemorySpan& room = slots_[call.slot].room;
-  call.plan.sges[0] = {room.data, least + proto::kOneSegmentBytes, room.region};
-  call.plan.sges[1] = pieces[0].bytes;
-  call.plan.num_sges = 2;
+  return true;
+}
+
+void Requester::encode_chunk(const OutgoingCall& out, std::byte* header) const noexcept {
+  const State& call = *out.state;
   const proto::Start start = {link_.wire, proto::Direction::kCall, call.xid, asked,
                               key_to_offer(call)};
-  if (writes)
-    proto::encode_one_write(start, call.offers[0].segment(), room.data);
+  if (call.num_results != 0)
+    proto::encode_one_write(start, call.offers[0].segment(), header);
   else
-    proto::encode_one_read(start, pieces[0].bytes.length, call.offers[0].segment(), room.data);
+    proto::encode_one_read(start, out.message.pieces()[0].bytes.length, call.offers[0].segment(),
+                           header);
+}
+
+Requester::Plan Requester::plan_one_chunk(State& call) noexcept {
+  if (!offer_chunk(call)) [[unlikely]]
+    return Plan::kWait;
+  const MemorySpan& room = slots_[call.slot].room;
+  call.plan.sges[0] = {room.data, proto::min_header(link_.wire) + proto::kOneSegmentBytes,
+                       room.region};
+  call.plan.sges[1] = call.call->message.pieces()[0].bytes;
+  call.plan.num_sges = 2;
+  encode_chunk(*call.call, room.data);
   return Plan::kReady;
+}
+
+bool Requester::bind_chunk(OutgoingCall& out) noexcept {
+  State& call = *out.state;
+  RRDK_ASSERT(call.clean && call.num_offers == 0, call.num_offers);
+  if (!offer_chunk(call)) [[unlikely]]
+    return false;
+  const Offer& offer = call.offers[0];
+  if (link_.port->bind_now(offer.key, offer.span, offer.rights)) [[likely]] {
+    call.bound = 1;
+    return true;
+  }
+  release_chunk(call);
+  return false;
 }
 
 // One handle per call at most is the peer's to invalidate; the others we invalidate ourselves

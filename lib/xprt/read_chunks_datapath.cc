@@ -159,6 +159,23 @@ bool Responder::read_now(ServedCall& call) noexcept {
   return true;
 }
 
+bool Responder::fetch_at_once(ServedCall& call) noexcept {
+  RRDK_ASSERT(call.part->header.lists.num_reads == 1 && wait_buffers_.empty());
+  call.inline_data = call.whole.data;
+  call.inline_length = call.whole.length;
+  if (!take_sinks(call)) [[unlikely]] {
+    note_shortage(mem::Shortage::kNone);  // it comes again, and waits then
+    return false;
+  }
+  call.part->cursor = {};
+  if (!read_now(call)) [[unlikely]] {
+    call.part->release_sinks();
+    return false;
+  }
+  assemble(call);
+  return true;
+}
+
 // Of those that are posted, one Read each in turn, so that a call of many segments does not hold up
 // the others.
 void Responder::pump_reads() noexcept {

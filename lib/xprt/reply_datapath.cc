@@ -450,6 +450,24 @@ bool Requester::read_writes(State& call, const ChunkLists& lists) noexcept {
   return true;
 }
 
+// Of a call that was sent with one Write chunk of one segment. No call asks for a pad there.
+bool Requester::take_result(State& call, const Segment& written) noexcept {
+  RRDK_ASSERT(call.num_results == 1 && call.num_offers == 1, call.num_results);
+  const int64_t length = read_chunk({call.offers.data(), 1}, {&written, 1}, call.fragments.data());
+  if (length < 0)
+    return false;
+  call.placed[0] = ItemView({call.fragments.data(), 1}, 0, static_cast<uint32_t>(length));
+  call.call->placed = {call.placed.data(), 1};
+  return true;
+}
+
+// The peer gave up its key, or never heard of it.
+void Requester::release_chunk(State& call) noexcept {
+  link_.keys.release_key(call.offers[0].key);
+  call.num_offers = call.reply_first = call.bound = 0;
+  call.num_results = 0;
+}
+
 bool Requester::read_long(State& call, const ChunkLists& lists) noexcept {
   uint32_t first = call.reply_first;
   RRDK_ASSERT(first <= call.num_offers, first, call.num_offers);

@@ -100,6 +100,18 @@ class Requester {
   bool plain_limit_holds() const noexcept {
     return link_.plain_limit == 0 || !may_start() || link_.plain_limit == plain_limit();
   }
+  // Whether a call has one chunk of one segment, and can go there; and the key for it. False: it has
+  // others, or there is no key.
+  bool may_have_chunk(OutgoingCall& call) noexcept {
+    prepare_plain(*call.state);
+    return has_one_chunk(*call.state);
+  }
+  bool bind_chunk(OutgoingCall& call) noexcept;
+  // The header of such a call.
+  void encode_chunk(const OutgoingCall& call, std::byte* header) const noexcept;
+  // Its reply, which names what was written. False: it does not say what it should.
+  bool take_result(State& call, const proto::Segment& written) noexcept;
+  void release_chunk(State& call) noexcept;
   // The call, which is sent next; returns its XID.
   uint32_t begin_plain(OutgoingCall& call) noexcept;
   // The call that waits for that reply, if it was sent so and nothing has happened to it since.
@@ -108,6 +120,10 @@ class Requester {
     const bool found = slot != nullptr && slot->call != nullptr && slot->call->plain &&
                        slot->call->stage == CallStage::kInFlight;
     return found ? slot->call : nullptr;
+  }
+  // The key that its reply is to invalidate; 0: none.
+  static uint32_t key_shown(const State& call) noexcept {
+    return call.num_offers != 0 ? call.offers[0].key : 0;
   }
   void end_plain(State& call) noexcept;
   void take_plain_grant(uint32_t credits) noexcept {
@@ -166,6 +182,11 @@ class Requester {
   bool lacks_receives() noexcept;
   bool make_room(uint32_t slot) noexcept;
   void reset(State& call) noexcept;
+  void prepare_plain(State& call) noexcept {
+    if (!call.clean) [[unlikely]]
+      reset(call);
+    call.clean = true;
+  }
   bool start(State& call) noexcept;
   [[gnu::cold]] void sample(State& call) noexcept;
   void note_start(State& call) noexcept;
@@ -238,6 +259,7 @@ class Requester {
   bool is_plain(const State& call) const noexcept;
   void send_plain(State& call) noexcept;
   bool has_one_chunk(const State& call) const noexcept;
+  bool offer_chunk(State& call) noexcept;
   Plan plan_one_chunk(State& call) noexcept;
   uint32_t key_to_offer(const State& call) const noexcept;
   bool draft_call(const State& call, Draft& draft) const noexcept;
@@ -272,8 +294,7 @@ inline uint32_t Requester::begin_plain(OutgoingCall& call) noexcept {
   State& state = *call.state;
   RRDK_ASSERT(state.stage == CallStage::kIdle && first_free_ < asked, state.stage, first_free_);
   RRDK_ASSERT(plain_limit_holds() && may_start());
-  if (!state.clean) [[unlikely]]
-    reset(state);
+  prepare_plain(state);
   state.clean = false;
   state.plain = true;
   state.stage = CallStage::kInFlight;
@@ -290,6 +311,7 @@ inline uint32_t Requester::begin_plain(OutgoingCall& call) noexcept {
   link_.share.promise_replies(window.in_flight());
   ++link_.counters.calls_sent;
   call.sent = true;
+  call.placed = {};
   return state.xid;
 }
 

@@ -112,6 +112,17 @@ class Responder {
   void count_plain(uint32_t calls) noexcept;    // that were answered
   // It has not been answered there: the engine has it from now on, until reply() or drop().
   void adopt_plain(ServedCall& call) noexcept;
+  // Such a call with one chunk of one segment (service/chunk_calls_datapath.cc): whether it may be
+  // served there. Its header is in its part.
+  bool may_serve_chunk(const ServedCall& call) const noexcept;
+  // Reads the chunk, and puts the call together. False: it is to be read the general way.
+  bool fetch_at_once(ServedCall& call) noexcept;
+  // What was moved in its chunk.
+  void count_moved(const ServedCall& call, uint32_t written) noexcept;
+  // The key that its reply invalidates; 0: none.
+  uint32_t key_to_invalidate(const ServedCall& call) noexcept {
+    return key_to_invalidate(call.part->header);
+  }
 
   Grant grant;
   Turn turn;

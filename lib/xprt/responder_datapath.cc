@@ -20,6 +20,16 @@ namespace {
 constexpr uint32_t kProcError = 4;  // rdma_proc, the same word in all versions
 constexpr uint32_t kKeptReplyBytes = 4096;
 
+// Memory that the call can come to hold: its chunks, and for its reply as much as fits the room
+// that was offered. What it sends and gets inline is bounded by the credits.
+uint64_t chunk_bytes_of(const proto::ChunkLists& lists, const ConnectionOptions& options) {
+  uint64_t offered = lists.has_reply ? lists.reply.length : 0;
+  for (uint32_t i = 0; i < lists.num_writes; ++i)
+    offered += lists.writes[i].length;
+  return std::min(lists.read_length + std::min(offered, options.max_reply),
+                  options.max_chunk_bytes);
+}
+
 bool carries_message(MessageType type) {
   return type == MessageType::kMsg || type == MessageType::kNoMsg || type == MessageType::kMsgp;
 }
@@ -258,11 +268,35 @@ void Responder::count_plain(uint32_t calls) noexcept {
 void Responder::adopt_plain(ServedCall& call) noexcept {
   ++link_.counters.messages_received;
   ++link_.counters.calls_received;
-  turn.charge(kCallCost);
+  turn.charge(kCallCost + call.read_length());
+  if (call.has_chunks()) {
+    call.chunk_bytes = chunk_bytes_of(call.part->header.lists, link_.options);
+    chunk_bytes_ += call.chunk_bytes;
+  }
   call.inline_data = call.whole.data;
   call.inline_length = call.whole.length;
   call.state = CallState::kAbove;
   enroll(call);
+}
+
+bool Responder::may_serve_chunk(const ServedCall& call) const noexcept {
+  const proto::Limits& limits = link_.options.limits;
+  const proto::ChunkLists& lists = call.part->header.lists;
+  const bool reads = lists.num_reads != 0;
+  const uint64_t length = lists.segments[0].length;
+  const bool allowed =
+      reads ? limits.read_chunks != 0 && limits.read_segments != 0 && length <= limits.read_bytes &&
+                  length + call.whole.length <= link_.options.max_call &&
+                  link_.options.reads_at_once && length <= link_.memory.largest_buffer()
+            : limits.write_chunks != 0 && length <= limits.write_bytes;
+  return allowed && length != 0 && std::min(limits.segments, limits.chunk_segments) != 0 &&
+         chunk_bytes_ + chunk_bytes_of(lists, link_.options) <= link_.options.max_chunk_bytes &&
+         !link_.upcalls.failed_before(call.xid);
+}
+
+void Responder::count_moved(const ServedCall& call, uint32_t written) noexcept {
+  link_.counters.rdma_written_bytes += written;
+  turn.charge(call.read_length() + written);
 }
 
 // The duplicate request cache learns of a larger grant before the peer does.
@@ -587,20 +621,6 @@ void Responder::pump() noexcept {
 // When a call that has arrived is started: its chunks fetched, or the call delivered. Its Receive
 // has gone back by then, so a peer may always use what it was granted; what it has beyond its share
 // of the core, or of memory, waits here in order.
-
-namespace {
-
-// Memory that the call can come to hold: its chunks, and for its reply as much as fits the room
-// that was offered. What it sends and gets inline is bounded by the credits.
-uint64_t chunk_bytes_of(const proto::ChunkLists& lists, const ConnectionOptions& options) {
-  uint64_t offered = lists.has_reply ? lists.reply.length : 0;
-  for (uint32_t i = 0; i < lists.num_writes; ++i)
-    offered += lists.writes[i].length;
-  return std::min(lists.read_length + std::min(offered, options.max_reply),
-                  options.max_chunk_bytes);
-}
-
-}  // namespace
 
 inline void Responder::start(ServedCall& call) noexcept {
   RRDK_ASSERT(call.state == CallState::kTaken || call.state == CallState::kWaitingTurn, call.state);

@@ -134,13 +134,14 @@ class Decoder {
    */
   Decoder(std::span<const Fragment> stream, std::span<const ItemView> placed) noexcept;
 
-  /** What is left of a stream that lies in one piece, after `before` bytes of it were read. */
-  Decoder(const Fragment& left, uint32_t before) noexcept
+  /** What is left of such a stream, in one piece, after `before` bytes of it were read. */
+  Decoder(const Fragment& left, uint32_t before, std::span<const ItemView> placed = {}) noexcept
       : next_(left.data),
         end_(left.data + left.length),
         length_(uint64_t{before} + left.length),
         fragment_(&left),
-        last_(&left + 1) {}
+        last_(&left + 1),
+        placed_(placed) {}
 
   bool ok() const noexcept { return ok_; }
   /** Bytes not yet read; 0 after a failure. */

@@ -1,0 +1,150 @@
+// Plain calls with one chunk of one segment (plain_calls.h): a Read chunk, whose data is read before
+// the handler runs, or a Write chunk, for the one result that is not to come inline.
+#include <cstring>
+
+#include "runtime/poll_core.h"
+#include "service/plain_words.h"
+
+namespace rrdk::service {
+
+namespace {
+
+constexpr uint32_t kTransportOfOne = kTransport + proto::kOneSegmentBytes;
+
+uint32_t word(const std::byte* bytes, uint32_t index) noexcept {
+  return xdr::load_u32(bytes + index * sizeof(uint32_t));
+}
+
+// The chunk that the header shows (RFC 8166 section 4.3). False: it has others.
+bool parse(const std::byte* header, proto::ChunkLists& lists) noexcept {
+  lists.clear();
+  lists.num_segments = 1;
+  if (word(header, 4) == 0) {
+    if (word(header, 5) != 1 || word(header, 6) != 1 || (word(header, 11) | word(header, 12)) != 0)
+      return false;
+    lists.segments[0] = {word(header, 7), word(header, 8), xdr::load_u64(header + 9 * 4)};
+    lists.writes[0] = {0, 1, lists.segments[0].length};
+    lists.num_writes = 1;
+    return true;
+  }
+  if (word(header, 4) != 1 || (word(header, 10) | word(header, 11) | word(header, 12)) != 0)
+    return false;
+  lists.segments[0] = {word(header, 6), word(header, 7), xdr::load_u64(header + 8 * 4)};
+  lists.reads[0] = {word(header, 5), 0, 1, lists.segments[0].length};
+  lists.read_length = lists.segments[0].length;
+  lists.num_reads = 1;
+  return true;
+}
+
+}  // namespace
+
+// What is looked at is our copy of the message: more of it than that of a call without a chunk.
+PlainCalls::Outcome PlainCalls::serve_with_chunk(fabric::Lane& lane,
+                                                 const fabric::LaneMessage& message, __m256i a,
+                                                 ServedCall& call) noexcept {
+  const uint32_t length = message.length();
+  if (length < kShortest + proto::kOneSegmentBytes ||
+      _mm256_extract_epi32(a, 1) != static_cast<int>(be(1)) || _mm256_extract_epi32(a, 3) != 0 ||
+      (call.part == nullptr && !link_.core().call_pool().add_part(call))) [[unlikely]]
+    return Outcome::kUntouched;
+  std::byte* const bytes = call.receive.data();
+  store(bytes, a);
+  message.copy(bytes + sizeof a, sizeof a, length - static_cast<uint32_t>(sizeof a));
+  const std::byte* const rpc = bytes + kTransportOfOne;
+  const uint32_t xid = word(bytes, 0);
+  const auto b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(rpc + 4));
+  proto::Header& header = call.part->header;
+  // The XID in the transport header must be that of the message (V1-HDR-16).
+  bool good = parse(bytes, header.lists) && matches(b) && xid == word(rpc, 0);
+  call.whole = {rpc, length - kTransportOfOne};
+  const uint32_t body =
+      good ? credential_length(b, call.whole.length,
+                               [&]<typename Value>(Value value, uint32_t at) {
+                                 std::memcpy(&value, rpc + at, sizeof value);
+                                 return value;
+                               })
+           : kNotPlain;
+  const uint32_t number = word(rpc, 5);
+  if (body != kNotPlain && number != found_.number)
+    found_ = find(number);
+  const bool reads = header.lists.num_reads != 0;
+  good = body != kNotPlain && found_.serves && found_.procedure != nullptr &&
+         (reads ? found_.may_read : found_.may_write);
+  call.xid = xid;
+  const uint32_t position = reads ? header.lists.reads[0].position : 0;
+  if (reads)
+    good = good && position % 4 == 0 && position >= kCallHeader + body &&
+           position <= call.whole.length;
+  const bool sampled = link_.core().call_pool().stages().samples(xid);
+  const uint64_t received = sampled ? base::Tsc::ticks() : 0;
+  if (!good || !responder().may_serve_chunk(call) || (reads && !responder().fetch_at_once(call)))
+      [[unlikely]] {
+    header.lists.clear();
+    return Outcome::kUntouched;
+  }
+  lane.take(message);
+  header.type = proto::MessageType::kMsg;
+  header.direction = proto::Direction::kCall;
+  header.wire = proto::Wire::kVersion1;
+  header.version = 1;
+  header.xid = xid;
+  header.credits = call.credits;
+  header.invalidate = 0;
+  call.item_chunks = reads;
+  const std::span<const Fragment> together = call.message;
+  fill(call, xid, number, body);
+  if (reads) {
+    call.message = together;
+    call.args = Decoder(call.message);
+    call.args.skip_run(kCallHeader + body);
+  }
+  if (sampled) [[unlikely]]
+    sample(call, xid, number, received);
+  if (!run(lane, call)) [[unlikely]] {
+    leave(call);
+    return Outcome::kLeft;
+  }
+  return Outcome::kServed;
+}
+
+// The reply to a call that has room for its result: the Write, and behind it what is left of the
+// reply. Memory that the reply itself holds, or the call, has to wait until the Write is done.
+bool PlainCalls::reply_with_result(fabric::Lane& lane, ServedCall& call) noexcept {
+  call.results->finish();
+  const std::span<const Piece> pieces = call.reply.pieces();
+  if (pieces.size() != 2 || pieces[0].item || !pieces[1].eligible ||
+      call.reply.buffers().size() != 1) [[unlikely]]
+    return false;
+  const proto::Segment& room = call.part->header.lists.segments[0];
+  const MemorySpan& rest = pieces[0].bytes;
+  const MemorySpan& result = pieces[1].bytes;
+  const uint32_t length = kTransportOfOne + rest.length;
+  const bool of_call = result.data >= call.receive.data() &&
+                       result.data < call.receive.data() + call.receive.capacity();
+  if (of_call || result.length > room.length || length > fabric::Lane::kMostInSlot ||
+      length > kTransport + call.inline_size() || !lane.write(result, room.handle, room.offset))
+      [[unlikely]]
+    return false;
+  std::byte* const to = lane.begin(length);
+  if (to == nullptr) [[unlikely]]
+    return false;
+  proto::encode_one_write(
+      {proto::Wire::kVersion1, proto::Direction::kReply, call.xid, credits_, /*invalidate=*/0},
+      {room.handle, result.length, room.offset}, to);
+  std::memcpy(to + kTransportOfOne, rest.data, rest.length);
+  if (call.stages != nullptr) [[unlikely]]
+    end_sample(call);
+  lane.send(length, responder().key_to_invalidate(call));
+  call.results.reset();
+  responder().count_moved(call, result.length);
+  forget_chunk(call);
+  return true;
+}
+
+void PlainCalls::forget_chunk(ServedCall& call) noexcept {
+  call.part->release_sinks();
+  call.part->header.lists.clear();
+  call.item_chunks = 0;
+}
+
+}  // namespace rrdk::service
