@@ -16,24 +16,23 @@ namespace rrdk::service {
 // than a slot is for the general way. The first call of a connection goes that way, too: it shows
 // version and service.
 bool PlainCalls::open() noexcept {
-  const xprt::Responder& responder = link_.engine().responder();
   if (!link_.lane_open() || !link_.core().turns().empty() || dispatcher_.last_service_ == nullptr ||
       dispatcher_.services_.edition() != dispatcher_.last_edition_)
     return false;
   link_.begin_turn();
-  const uint32_t credits = responder.plain_credits();
+  const uint32_t credits = responder().plain_credits();
   if (credits == 0)
     return false;
   if (edition_ != dispatcher_.last_edition_ || service_ != dispatcher_.last_service_ ||
       credits != credits_) [[unlikely]]
     make_templates(credits);
-  asked_ = be(responder.grant.asked());
+  asked_ = be(responder().grant.asked());
   return true;
 }
 
 // Whether that verdict still holds behind a handler.
 bool PlainCalls::goes_on() const noexcept {
-  return link_.lane_open() && link_.engine().responder().plain_goes_on(credits_);
+  return link_.lane_open() && responder().plain_goes_on(credits_);
 }
 
 void PlainCalls::make_templates(uint32_t credits) noexcept {
@@ -66,9 +65,9 @@ PlainCalls::Found PlainCalls::find(uint32_t number) const noexcept {
 void PlainCalls::on_burst(fabric::Lane& lane, uint32_t most) noexcept {
   if (!open()) [[unlikely]]
     return;
-  most = std::min(most, link_.engine().responder().turn.calls_left());
+  most = std::min(most, responder().turn.calls_left());
   const xprt::StageLog& stages = link_.core().call_pool().stages();
-  const uint32_t longest = link_.engine().responder().receive_bytes();
+  const uint32_t longest = responder().receive_bytes();
   ServedCall* record = nullptr;
   Tally tally;
   uint32_t served = 0;
@@ -145,9 +144,9 @@ void PlainCalls::on_burst(fabric::Lane& lane, uint32_t most) noexcept {
   }
   tally.flush();
   if (served != 0)
-    link_.engine().responder().count_plain(served);
+    responder().count_plain(served);
   if (record != nullptr) {
-    link_.engine().responder().end_plain(*record);
+    responder().end_plain(*record);
     link_.core().call_pool().put(*record);
   }
 }
@@ -177,12 +176,12 @@ ServedCall* PlainCalls::take_record() noexcept {
   ServedCall* const call = pool.get();
   if (call == nullptr)
     return nullptr;
-  call->receive = dispatcher_.memory_.get_fitting(link_.engine().responder().receive_bytes());
+  call->receive = dispatcher_.memory_.get_fitting(responder().receive_bytes());
   if (!call->receive) {
     pool.put(*call);
     return nullptr;
   }
-  link_.engine().responder().begin_plain(*call);
+  responder().begin_plain(*call);
   return call;
 }
 
@@ -259,7 +258,7 @@ void PlainCalls::leave(ServedCall& call) noexcept {
   call.counters = find(call.header.procedure).counters;
   if (call.counters != nullptr)
     ++call.counters->calls_in_progress;
-  link_.engine().responder().adopt_plain(call);
+  responder().adopt_plain(call);
   if (call.answered)
     end(call, call.answer);
   link_.core().mark_dirty(link_);
