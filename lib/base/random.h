@@ -35,7 +35,7 @@ class Random {
   }
 
  private:
-  static constexpr size_t kBlocks = 4;
+  static constexpr size_t kBlocks = 8;
   static constexpr uint32_t kKeyWords = 8;
 
   void refill() noexcept;

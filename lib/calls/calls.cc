@@ -295,7 +295,7 @@ bool Caller::Impl::reaches(const Call::Impl& call) {
   if (device == nullptr)
     return true;
   RegionId region = device->out_of_reach(memory, call.outgoing.message);
-  if (region == kNoRegion)
+  if (region == kNoRegion && call.num_spans != 0)
     region = device->out_of_reach(memory, std::span(call.spans).first(call.num_spans));
   if (region == kNoRegion) [[likely]]
     return true;

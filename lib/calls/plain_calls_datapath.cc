@@ -39,7 +39,7 @@ __m256i load(const std::array<uint32_t, 8>& words) noexcept {
 }
 
 // `length` is a multiple of 4, and not large.
-void copy_words(std::byte* to, const std::byte* from, uint32_t length) noexcept {
+[[gnu::always_inline]] inline void copy_words(std::byte* to, const std::byte* from, uint32_t length) noexcept {
   const auto move = [&](auto value) {
     std::memcpy(&value, from, sizeof value);
     std::memcpy(to, &value, sizeof value);
@@ -64,7 +64,7 @@ bool is_plain(std::span<const Piece> pieces) noexcept {
 }
 
 // Writes them one behind the other, without the call's XID, which comes first in the first of them.
-void gather(std::byte* to, std::span<const Piece> pieces) noexcept {
+[[gnu::always_inline]] inline void gather(std::byte* to, std::span<const Piece> pieces) noexcept {
   const MemorySpan& first = pieces[0].bytes;
   constexpr uint32_t kXid = sizeof(uint32_t);
   copy_words(to + kXid, first.data + kXid, first.length - kXid);

@@ -90,7 +90,11 @@ inline void copy_once(std::byte* to, const std::byte* from, uint32_t length) noe
     to += sizeof value;
     from += sizeof value;
   };
-  for (uint32_t left = length / 32; left != 0; --left)
+  for (uint32_t left = length / 128; left != 0; --left) {
+    for (int line = 0; line != 4; ++line)
+      move(load_once<__m256i>(from));
+  }
+  for (uint32_t left = length % 128 / 32; left != 0; --left)
     move(load_once<__m256i>(from));
   if ((length & 16) != 0)
     move(load_once<__m128i>(from));

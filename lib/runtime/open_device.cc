@@ -25,7 +25,11 @@ RegionId OpenDevice::out_of_reach(Memory& memory,
 RegionId OpenDevice::out_of_reach(Memory& memory, const Message& message) const noexcept {
   if (!message.borrows()) [[likely]]
     return kNoRegion;
+  if (!capabilities().needs_descriptors)
+    return kNoRegion;
   for (const Piece& piece : message.pieces()) {
+    if (!piece.item)  // in a buffer of the Memory's own
+      continue;
     if (RegionId region = out_of_reach(memory, {&piece.bytes, 1}); region != kNoRegion)
       return region;
   }

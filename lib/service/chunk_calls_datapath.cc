@@ -69,6 +69,7 @@ PlainCalls::Outcome PlainCalls::serve_with_chunk(fabric::Lane& lane,
     found_ = find(number);
   const bool reads = header.lists.num_reads != 0;
   good = body != kNotPlain && found_.serves && found_.procedure != nullptr &&
+         (!found_.on_worker || responder().may_adopt_plain()) &&
          (reads ? found_.may_read : found_.may_write);
   call.xid = xid;
   const uint32_t position = reads ? header.lists.reads[0].position : 0;
@@ -100,6 +101,10 @@ PlainCalls::Outcome PlainCalls::serve_with_chunk(fabric::Lane& lane,
   }
   if (sampled) [[unlikely]]
     sample(call, xid, number, received);
+  if (found_.on_worker) {
+    hand_over(call);
+    return Outcome::kGiven;
+  }
   if (!run(lane, call)) [[unlikely]] {
     leave(call);
     return Outcome::kLeft;
@@ -135,7 +140,6 @@ bool PlainCalls::reply_with_result(fabric::Lane& lane, ServedCall& call) noexcep
   if (call.stages != nullptr) [[unlikely]]
     end_sample(call);
   lane.send(length, responder().key_to_invalidate(call));
-  call.results.reset();
   responder().count_moved(call, result.length);
   forget_chunk(call);
   return true;

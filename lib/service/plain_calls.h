@@ -1,7 +1,7 @@
 // Plain calls over a driver that has a lane (fabric/lane.h): each is looked at where it lies, run
 // and answered before the next one, without a Receive, a completion or a work request. A plain call
-// has the flavour AUTH_NONE or AUTH_SYS, and no chunk or one of one segment; its procedure may run twice and runs on the poll core;
-// and nothing of its connection waits. plain_calls_datapath.cc has its whole life, top to bottom.
+// has the flavour AUTH_NONE or AUTH_SYS, and no chunk or one of one segment; its procedure may run twice; and nothing of
+// its connection waits. plain_calls_datapath.cc has its whole life, top to bottom.
 // All other calls come the general way, and so does each plain call while open() says no.
 #pragma once
 
@@ -51,6 +51,7 @@ class PlainCalls final : public fabric::LaneUser {
   struct Found {
     uint32_t number = 0;
     bool serves = false;
+    bool on_worker = false;
     bool may_read = false;   // its calls may have a Read chunk,
     bool may_write = false;  // or a Write chunk
     const Procedure* procedure = nullptr;  // null: NULL, which has no handler
@@ -73,6 +74,7 @@ class PlainCalls final : public fabric::LaneUser {
   // chunk_calls_datapath.cc
   enum class Outcome : uint8_t {
     kServed,
+    kGiven,      // to a worker
     kLeft,       // taken, and no longer ours
     kUntouched,  // it is for the general way
   };
@@ -84,6 +86,8 @@ class PlainCalls final : public fabric::LaneUser {
   bool run(fabric::Lane& lane, ServedCall& call) noexcept;
   bool reply(fabric::Lane& lane, ServedCall& call, uint32_t invalidate) noexcept;
   void leave(ServedCall& call) noexcept;
+  void adopt(ServedCall& call) noexcept;
+  void hand_over(ServedCall& call) noexcept;
   // `received`: when, if its data was read since then; 0: now.
   [[gnu::cold]] void sample(ServedCall& call, uint32_t xid, uint32_t number,
                             uint64_t received = 0) noexcept;

@@ -48,14 +48,14 @@ void PlainCalls::make_templates(uint32_t credits) noexcept {
 
 PlainCalls::Found PlainCalls::find(uint32_t number) const noexcept {
   const Procedure* const procedure = service_->find(number);
-  const bool serves = procedure == nullptr
-                          ? number == 0
-                          : procedure->idempotent && (procedure->dispatch != Dispatch::kWorker ||
-                                                      link_.core().workers() == nullptr);
+  const bool serves = procedure != nullptr ? procedure->idempotent : number == 0;
+  const bool on_worker = procedure != nullptr && procedure->dispatch == Dispatch::kWorker &&
+                         link_.core().workers() != nullptr;
   ProcedureCounters* const all = dispatcher_.last_counters_;
   const Binding& binding = *service_->binding;
   return {number,
           serves,
+          on_worker,
           binding.allows(number, 1, 0),
           binding.allows(number, 0, 1),
           procedure,
@@ -70,8 +70,8 @@ void PlainCalls::on_burst(fabric::Lane& lane, uint32_t most) noexcept {
   const uint32_t longest = responder().receive_bytes();
   ServedCall* record = nullptr;
   Tally tally;
-  uint32_t served = 0;
-  while (served != most) {
+  uint32_t served = 0, given = 0;
+  while (served + given < most) {
     const fabric::LaneMessage message = lane.peek();
     const uint32_t length = message.length();
     if (length < kShortest || length > longest) [[unlikely]]
@@ -85,11 +85,15 @@ void PlainCalls::on_burst(fabric::Lane& lane, uint32_t most) noexcept {
       if (record == nullptr && (record = take_record()) == nullptr) [[unlikely]]
         break;
       const Outcome outcome = serve_with_chunk(lane, message, a, *record);
-      if (outcome != Outcome::kServed) {
-        record = outcome == Outcome::kLeft ? nullptr : record;
+      if (outcome == Outcome::kGiven || outcome == Outcome::kLeft)
+        record = nullptr;
+      if (outcome == Outcome::kLeft || outcome == Outcome::kUntouched)
         break;
+      if (outcome == Outcome::kGiven) {
+        ++given;
+        continue;
       }
-      tally.count(found_.counters, record->args.length(), record->reply.stream_length());
+      tally.count(found_.counters, record->args.length(), record->results->position());
       ++served;
     } else {
       const auto b = message.load<__m256i>(32);
@@ -105,7 +109,7 @@ void PlainCalls::on_burst(fabric::Lane& lane, uint32_t most) noexcept {
       const uint32_t number = be(static_cast<uint32_t>(_mm256_extract_epi32(b, 4)));
       if (number != found_.number) [[unlikely]]
         found_ = find(number);
-      if (!found_.serves) [[unlikely]]
+      if (!found_.serves || (found_.on_worker && !responder().may_adopt_plain())) [[unlikely]]
         break;
       const bool sampled = stages.samples(be(xid));
       if (found_.procedure == nullptr && !sampled) [[likely]] {
@@ -131,12 +135,18 @@ void PlainCalls::on_burst(fabric::Lane& lane, uint32_t most) noexcept {
       fill(call, be(xid), number, body);
       if (sampled) [[unlikely]]
         sample(call, be(xid), number);
+      if (found_.on_worker) {
+        record = nullptr;
+        hand_over(call);
+        ++given;
+        continue;
+      }
       if (!run(lane, call)) [[unlikely]] {
         record = nullptr;
         leave(call);
         break;
       }
-      tally.count(found_.counters, length - kTransport, call.reply.stream_length());
+      tally.count(found_.counters, length - kTransport, call.results->position());
       ++served;
     }
     if (dispatcher_.services_.edition() != edition_) [[unlikely]]  // by the handler itself
@@ -146,6 +156,7 @@ void PlainCalls::on_burst(fabric::Lane& lane, uint32_t most) noexcept {
   if (served != 0)
     responder().count_plain(served);
   if (record != nullptr) {
+    record->results.reset();
     responder().end_plain(*record);
     link_.core().call_pool().put(*record);
   }
@@ -209,6 +220,12 @@ void PlainCalls::fill(ServedCall& call, uint32_t xid, uint32_t number, uint32_t 
   call.answer = Answer::kResults;
   call.args = Decoder(call.message);
   call.args.skip_run(kCallHeader + body);
+  // The header of the last reply that this record had is still there, but for its XID.
+  if (call.results && call.results->keep_first(kReplyHeader)) [[likely]] {
+    xdr::store_u32(call.reply.buffers().front().data(), xid);
+    return;
+  }
+  call.results.reset();
   open_reply(call);
 }
 
@@ -249,19 +266,28 @@ bool PlainCalls::reply(fabric::Lane& lane, ServedCall& call, uint32_t invalidate
   if (call.stages != nullptr) [[unlikely]]
     end_sample(call);
   lane.send(length, invalidate);
-  call.results.reset();
   return true;
 }
 
 // From here on it is as any other call, with the record that it has.
 void PlainCalls::leave(ServedCall& call) noexcept {
+  adopt(call);
+  if (call.answered)
+    end(call, call.answer);
+  link_.core().mark_dirty(link_);
+}
+
+void PlainCalls::adopt(ServedCall& call) noexcept {
   call.counters = find(call.header.procedure).counters;
   if (call.counters != nullptr)
     ++call.counters->calls_in_progress;
   responder().adopt_plain(call);
-  if (call.answered)
-    end(call, call.answer);
-  link_.core().mark_dirty(link_);
+}
+
+// To a worker, whose answer goes the general way.
+void PlainCalls::hand_over(ServedCall& call) noexcept {
+  adopt(call);
+  dispatcher_.dispatch(call);
 }
 
 void PlainCalls::sample(ServedCall& call, uint32_t xid, uint32_t number,

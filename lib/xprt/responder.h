@@ -111,6 +111,7 @@ class Responder {
   void end_plain(ServedCall& call) noexcept;    // gives back what the record has
   void count_plain(uint32_t calls) noexcept;    // that were answered
   // It has not been answered there: the engine has it from now on, until reply() or drop().
+  bool may_adopt_plain() const noexcept { return calls_ < max_calls_ && may_have_call(); }
   void adopt_plain(ServedCall& call) noexcept;
   // Such a call with one chunk of one segment (service/chunk_calls_datapath.cc): whether it may be
   // served there. Its header is in its part.

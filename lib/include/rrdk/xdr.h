@@ -417,7 +417,7 @@ class Encoder {
     return message_.stream_length_ + static_cast<uint64_t>(next_ - start_);
   }
   /** Completes the message; called before it is sent. More may still be written. */
-  void finish() noexcept {
+  [[gnu::always_inline]] void finish() noexcept {
     if (next_ == start_)
       return;
     const auto length = static_cast<uint32_t>(next_ - start_);
