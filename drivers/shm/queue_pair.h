@@ -185,6 +185,7 @@ class QueuePair final : public fabric::QueuePair,
   std::byte* slow_begin(uint32_t most) noexcept override;
   bool write(const MemorySpan& span, uint32_t key, uint64_t address) noexcept override;
   bool writes_taken() noexcept override;
+  const std::byte* behind_refused_write() const noexcept override;
   void slow_send(uint32_t length, uint32_t invalidate) noexcept override;
   void slow_flush() noexcept override;
   uint32_t receive(std::span<fabric::Completion> out, uint32_t burst) noexcept;

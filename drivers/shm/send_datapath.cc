@@ -320,8 +320,8 @@ WcStatus QueuePair::write(const fabric::SendWr& wr, SendRecord& record) noexcept
   return WcStatus::kSuccess;
 }
 
-// The same of one span for the lane. Nothing is recorded of it, and there is a slot for the message
-// behind it, too.
+// The same of one span for the lane. It is not recorded, and there is a slot for the message behind
+// it, too.
 bool QueuePair::write(const MemorySpan& span, uint32_t key, uint64_t address) noexcept {
   if (claimed_ != Claimed::kNothing || refused_copy_ != 0 || span.length == 0 ||
       status_.load(std::memory_order_acquire) != Status::kEstablished)
@@ -346,9 +346,28 @@ bool QueuePair::write(const MemorySpan& span, uint32_t key, uint64_t address) no
 }
 
 bool QueuePair::writes_taken() noexcept {
-  return consumed_by_peer_ >= written_until_ ||
-         status_.load(std::memory_order_relaxed) != Status::kEstablished ||
-         (read_consumed() && consumed_by_peer_ >= written_until_);
+  if (consumed_by_peer_ >= written_until_ ||
+      status_.load(std::memory_order_relaxed) != Status::kEstablished)
+    return true;
+  if (!read_consumed()) [[unlikely]]
+    fail_with(End::kProtocol);
+  return consumed_by_peer_ >= written_until_;
+}
+
+// The peer says which message was at fault; that the Write is one of ours, and is behind none that
+// was overwritten, is checked.
+const std::byte* QueuePair::behind_refused_write() const noexcept {
+  const auto reason =
+      static_cast<CloseReason>(theirs_.state->closed.load(std::memory_order_acquire));
+  const uint64_t number = theirs_.state->closed_number.load(std::memory_order_relaxed);
+  if (reason != CloseReason::kAccessRefused || number == 0 || number >= sent_ ||
+      sent_ - number >= mine_.slot_mask)
+    return nullptr;
+  const SlotWord write = mine_.slot(number - 1).word.load(std::memory_order_relaxed);
+  const Slot& behind = mine_.slot(number);
+  const SlotWord message = behind.word.load(std::memory_order_relaxed);
+  const bool in_lane = (write.flags & kWrite) != 0 && (message.flags & kInline) != 0;
+  return in_lane ? behind.room : nullptr;
 }
 
 void QueuePair::publish(SlotWord word) noexcept {

@@ -109,13 +109,15 @@ bool PlainCalls::submit(Call::Impl& call) noexcept {
     return false;
   const uint64_t stream = has_chunk ? pieces[0].bytes.length : outgoing.message.stream_length();
   const uint64_t length = kTransport + (has_chunk ? proto::kOneSegmentBytes : 0) + stream;
-  if (length > longest_ || outgoing.max_reply > longest_reply_) [[unlikely]]
+  if (length > longest_ || outgoing.max_reply > longest_reply_ || length % 4 != 0) [[unlikely]]
+    return false;
+  // First, since it may end the connection.
+  if (has_chunk && !requester_->bind_chunk(outgoing)) [[unlikely]]
     return false;
   std::byte* const to = lane_->begin(static_cast<uint32_t>(length));
-  if (to == nullptr) [[unlikely]]
-    return false;
-  if (has_chunk && !requester_->bind_chunk(outgoing)) [[unlikely]] {
-    lane_->drop();
+  if (to == nullptr) [[unlikely]] {
+    if (has_chunk)
+      requester_->release_chunk(*outgoing.state);
     return false;
   }
 
@@ -235,8 +237,10 @@ void PlainCalls::on_burst(fabric::Lane& lane, uint32_t most) noexcept {
     call.status = CallStatus::kOk;
     call.results = Decoder(state->whole, kReplyHeader, call.outgoing.placed);
     caller_.deliver(call);
-    if (requester.waiting()) [[unlikely]]
+    if (requester.waiting()) [[unlikely]] {
       requester.pump();
+      link_.core().mark_dirty(link_);  // for what it has listed
+    }
   }
   in_burst_ = false;
   RRDK_ASSERT(requester.plain_limit_holds());

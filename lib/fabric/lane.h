@@ -238,7 +238,7 @@ class alignas(64) Lane {
   virtual bool write(const MemorySpan& /*span*/, uint32_t /*key*/, uint64_t /*address*/) noexcept {
     return false;
   }
-  // Whether the peer has taken all that write() was given.
+  // Whether the peer has taken all that write() was given, or the connection has ended.
   virtual bool writes_taken() noexcept { return true; }
 
   // Tells the peer what was taken, and wakes it for what was sent if it sleeps. The driver does it

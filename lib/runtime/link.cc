@@ -272,8 +272,19 @@ const Ending& Link::ending() const noexcept {
   return ending_ != nullptr ? *ending_ : none;
 }
 
+bool Link::may_close() noexcept {
+  fabric::Lane* const lane = queue_pair_->lane();
+  if (!engine_->has_drained() || lane == nullptr || lane->writes_taken())
+    return true;
+  if (drained_ns_ == 0)
+    drained_ns_ = core_.now();
+  return core_.now() - drained_ns_ >= engine_->options().send_wait_ns;
+}
+
 // Completions that are still to be polled may say what the peer did.
 void Link::on_fabric_down(const Ending& ending) {
+  if (const std::byte* const reply = queue_pair_->behind_refused_write())
+    engine_->on_write_refused(xdr::load_u32(reply));
   close({});
   last_word_ = std::make_unique<const Ending>(ending);
   state_ = LinkState::kFlushing;

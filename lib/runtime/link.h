@@ -160,18 +160,16 @@ class Link {
     on_tick(now_ns);
     engine_->on_tick(now_ns);
   }
-  bool needs_tick() const { return engine_->busy() || always_ticks_; }
+  bool needs_tick() const { return engine_->busy() || always_ticks_ || wants_close(); }
   // Before this time no tick is needed, unless something else happens first; 0: the next tick is
   // wanted. O(credits): for a core that goes to sleep.
-  uint64_t quiet_until() const { return std::min(quiet_above(), engine_->quiet_until()); }
-  bool wants_close() const { return state_ == LinkState::kUp && engine_->wants_disconnect(); }
-  // wants_close(): false while the peer has still to take what was written to it in the lane, and
-  // nothing is wrong with it: the memory of results is in use until then.
-  bool may_close() const {
-    fabric::Lane* const lane = queue_pair_->lane();
-    return lane == nullptr || lane->writes_taken() ||
-           engine_->ending().by != EndedBy::kProgram;
+  uint64_t quiet_until() const {
+    return wants_close() ? 0 : std::min(quiet_above(), engine_->quiet_until());
   }
+  bool wants_close() const { return state_ == LinkState::kUp && engine_->wants_disconnect(); }
+  // wants_close(): not while it drains, and the peer has still to take what was written to it in the
+  // lane: the memory of results is in use until then. Bounded, as for replies.
+  bool may_close() noexcept;
   void give_up() {  // wants_close()
     RRDK_ASSERT(wants_close(), state_);
     close(engine_->ending());
@@ -289,13 +287,14 @@ class Link {
   std::unique_ptr<const Ending> ending_;     // null: it has not ended, or the reason is not known
   std::unique_ptr<const Ending> last_word_;  // the fabric's, if no completion says more; kFlushing
   Peer peer_;
+  uint64_t drained_ns_ = 0;  // when it was first seen to have drained; 0: not yet
   uint64_t since_ns_ = 0;  // when it came, or was established; 0: not yet
 
  protected:
   WorkerQueue for_workers;  // what waits for them
 };
 
-static_assert(sizeof(Link) - sizeof(xprt::Connection) <= 512);
+static_assert(sizeof(Link) - sizeof(xprt::Connection) <= 520);
 
 // Requests for another Receive Buffer Size of the peer's, as a program makes them of a connection
 // of either role, and what became of them (rrdk/version2.h).

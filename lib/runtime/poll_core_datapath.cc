@@ -291,14 +291,8 @@ bool PollCore::post_dirty() {
       mark_dirty(link);
       all = false;
     }
-    if (link.wants_close()) [[unlikely]] {
-      if (link.may_close()) {
-        link.give_up();
-      } else {
-        mark_dirty(link);
-        all = false;
-      }
-    }
+    if (link.wants_close() && link.may_close()) [[unlikely]]
+      link.give_up();
     if (!link.ticking_ && link.needs_tick()) {
       link.ticking_ = true;
       // datapath-allow: grows only with the number of connections

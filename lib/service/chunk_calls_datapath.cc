@@ -7,6 +7,8 @@
 
 namespace rrdk::service {
 
+using proto::ChunkLists;
+
 namespace {
 
 constexpr uint32_t kTransportOfOne = kTransport + proto::kOneSegmentBytes;
@@ -16,7 +18,7 @@ uint32_t word(const std::byte* bytes, uint32_t index) noexcept {
 }
 
 // The chunk that the header shows (RFC 8166 section 4.3). False: it has others.
-bool parse(const std::byte* header, proto::ChunkLists& lists) noexcept {
+bool parse(const std::byte* header, ChunkLists& lists) noexcept {
   lists.clear();
   lists.num_segments = 1;
   if (word(header, 4) == 0) {
@@ -38,45 +40,51 @@ bool parse(const std::byte* header, proto::ChunkLists& lists) noexcept {
 
 }  // namespace
 
-// What is looked at is our copy of the message: more of it than that of a call without a chunk.
+// By words 0 to 7.
+bool PlainCalls::may_show_chunk(__m256i a) noexcept {
+  constexpr int kOne = static_cast<int>(be(1));
+  const bool reads = _mm256_extract_epi32(a, 4) == kOne;
+  const bool writes = _mm256_extract_epi32(a, 4) == 0 && _mm256_extract_epi32(a, 5) == kOne &&
+                      _mm256_extract_epi32(a, 6) == kOne;
+  return _mm256_extract_epi32(a, 1) == kOne && _mm256_extract_epi32(a, 3) == 0 &&
+         (reads || writes);
+}
+
+// Only our copy of the message is looked at.
 PlainCalls::Outcome PlainCalls::serve_with_chunk(fabric::Lane& lane,
                                                  const fabric::LaneMessage& message, __m256i a,
-                                                 ServedCall& call) noexcept {
+                                                 Burst& burst) noexcept {
+  xprt::CallPool& pool = link_.core().call_pool();
   const uint32_t length = message.length();
   if (length < kShortest + proto::kOneSegmentBytes ||
-      _mm256_extract_epi32(a, 1) != static_cast<int>(be(1)) || _mm256_extract_epi32(a, 3) != 0 ||
-      (call.part == nullptr && !link_.core().call_pool().add_part(call))) [[unlikely]]
+      (burst.record == nullptr && (burst.record = take_record()) == nullptr) ||
+      (burst.record->part == nullptr && !pool.add_part(*burst.record))) [[unlikely]]
     return Outcome::kUntouched;
+  ServedCall& call = *burst.record;
   std::byte* const bytes = call.receive.data();
   store(bytes, a);
   message.copy(bytes + sizeof a, sizeof a, length - static_cast<uint32_t>(sizeof a));
   const std::byte* const rpc = bytes + kTransportOfOne;
-  const uint32_t xid = word(bytes, 0);
   const auto b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(rpc + 4));
   proto::Header& header = call.part->header;
-  // The XID in the transport header must be that of the message (V1-HDR-16).
-  bool good = parse(bytes, header.lists) && matches(b) && xid == word(rpc, 0);
+  call.xid = word(bytes, 0);
   call.whole = {rpc, length - kTransportOfOne};
-  const uint32_t body =
-      good ? credential_length(b, call.whole.length,
-                               [&]<typename Value>(Value value, uint32_t at) {
-                                 std::memcpy(&value, rpc + at, sizeof value);
-                                 return value;
-                               })
-           : kNotPlain;
+  // The XID in the transport header must be that of the message (V1-HDR-16).
+  bool good = parse(bytes, header.lists) && matches(b) && call.xid == word(rpc, 0);
+  const uint32_t body = credential_length(b, call.whole.length,
+                                          [&]<typename Value>(Value value, uint32_t at) {
+                                            std::memcpy(&value, rpc + at, sizeof value);
+                                            return value;
+                                          });
   const uint32_t number = word(rpc, 5);
-  if (body != kNotPlain && number != found_.number)
-    found_ = find(number);
   const bool reads = header.lists.num_reads != 0;
-  good = body != kNotPlain && found_.serves && found_.procedure != nullptr &&
-         (!found_.on_worker || responder().may_adopt_plain()) &&
+  good = good && body != kNotPlain && may_serve(number) && found_.procedure != nullptr &&
          (reads ? found_.may_read : found_.may_write);
-  call.xid = xid;
-  const uint32_t position = reads ? header.lists.reads[0].position : 0;
-  if (reads)
-    good = good && position % 4 == 0 && position >= kCallHeader + body &&
-           position <= call.whole.length;
-  const bool sampled = link_.core().call_pool().stages().samples(xid);
+  if (good && reads) {
+    const uint32_t position = header.lists.reads[0].position;
+    good = position % 4 == 0 && position >= kCallHeader + body && position <= call.whole.length;
+  }
+  const bool sampled = pool.stages().samples(call.xid);
   const uint64_t received = sampled ? base::Tsc::ticks() : 0;
   if (!good || !responder().may_serve_chunk(call) || (reads && !responder().fetch_at_once(call)))
       [[unlikely]] {
@@ -88,28 +96,35 @@ PlainCalls::Outcome PlainCalls::serve_with_chunk(fabric::Lane& lane,
   header.direction = proto::Direction::kCall;
   header.wire = proto::Wire::kVersion1;
   header.version = 1;
-  header.xid = xid;
+  header.xid = call.xid;
   header.credits = call.credits;
   header.invalidate = 0;
   call.item_chunks = reads;
   const std::span<const Fragment> together = call.message;
-  fill(call, xid, number, body);
+  fill(call, call.xid, number, body);
   if (reads) {
     call.message = together;
     call.args = Decoder(call.message);
     call.args.skip_run(kCallHeader + body);
   }
   if (sampled) [[unlikely]]
-    sample(call, xid, number, received);
-  if (found_.on_worker) {
-    hand_over(call);
-    return Outcome::kGiven;
-  }
-  if (!run(lane, call)) [[unlikely]] {
-    leave(call);
-    return Outcome::kLeft;
-  }
-  return Outcome::kServed;
+    sample(call, call.xid, number, received);
+  return run_or_hand_over(lane, call, burst);
+}
+
+// False: it is to leave().
+bool PlainCalls::reply_to_chunk(fabric::Lane& lane, ServedCall& call) noexcept {
+  ChunkLists& lists = call.part->header.lists;
+  const bool writes = lists.num_writes != 0;
+  const bool sent = writes ? reply_with_result(lane, call)
+                           : reply(lane, call, responder().key_to_invalidate(call));
+  if (!sent) [[unlikely]]
+    return false;
+  responder().charge_moved(call, writes ? call.reply.pieces()[1].bytes.length : 0);
+  call.part->release_sinks();
+  lists.clear();
+  call.item_chunks = 0;
+  return true;
 }
 
 // The reply to a call that has room for its result: the Write, and behind it what is left of the
@@ -124,8 +139,11 @@ bool PlainCalls::reply_with_result(fabric::Lane& lane, ServedCall& call) noexcep
   const MemorySpan& rest = pieces[0].bytes;
   const MemorySpan& result = pieces[1].bytes;
   const uint32_t length = kTransportOfOne + rest.length;
-  const bool of_call = result.data >= call.receive.data() &&
-                       result.data < call.receive.data() + call.receive.capacity();
+  const auto lies_in = [&result](const Buffer& buffer) {
+    return result.data >= buffer.data() && result.data < buffer.data() + buffer.capacity();
+  };
+  // The next call will have these.
+  const bool of_call = lies_in(call.receive) || lies_in(call.reply.buffers()[0]);
   if (of_call || result.length > room.length || length > fabric::Lane::kMostInSlot ||
       length > kTransport + call.inline_size() || !lane.write(result, room.handle, room.offset))
       [[unlikely]]
@@ -140,15 +158,7 @@ bool PlainCalls::reply_with_result(fabric::Lane& lane, ServedCall& call) noexcep
   if (call.stages != nullptr) [[unlikely]]
     end_sample(call);
   lane.send(length, responder().key_to_invalidate(call));
-  responder().count_moved(call, result.length);
-  forget_chunk(call);
   return true;
-}
-
-void PlainCalls::forget_chunk(ServedCall& call) noexcept {
-  call.part->release_sinks();
-  call.part->header.lists.clear();
-  call.item_chunks = 0;
 }
 
 }  // namespace rrdk::service

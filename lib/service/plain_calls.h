@@ -1,8 +1,9 @@
 // Plain calls over a driver that has a lane (fabric/lane.h): each is looked at where it lies, run
-// and answered before the next one, without a Receive, a completion or a work request. A plain call
-// has the flavour AUTH_NONE or AUTH_SYS, and no chunk or one of one segment; its procedure may run twice; and nothing of
-// its connection waits. plain_calls_datapath.cc has its whole life, top to bottom.
-// All other calls come the general way, and so does each plain call while open() says no.
+// and answered before the next one, without a Receive, a completion or a work request; or it is
+// given to a worker. A plain call has the flavour AUTH_NONE or AUTH_SYS, and no chunk or one of one
+// segment; its procedure may run twice; and nothing of its connection waits.
+// plain_calls_datapath.cc has its whole life, top to bottom. All other calls come the general way,
+// and so does each plain call while open() says no.
 #pragma once
 
 #include <immintrin.h>
@@ -58,40 +59,48 @@ class PlainCalls final : public fabric::LaneUser {
     ProcedureCounters* counters = nullptr;
   };
 
+  struct Burst {
+    ServedCall* record = nullptr;  // for its calls, one after the other; null: none was needed yet
+    Tally tally;
+    uint32_t served = 0;
+  };
+  enum class Outcome : uint8_t {
+    kServed,
+    kGiven,      // to a worker
+    kLeft,       // taken, and goes on as any other call
+    kUntouched,  // it is for the general way
+  };
+
   bool open() noexcept;
   bool goes_on() const noexcept;
   void make_templates(uint32_t credits) noexcept;
   Found find(uint32_t number) const noexcept;
-  bool answer_null(fabric::Lane& lane, const fabric::LaneMessage& message, uint32_t xid) noexcept;
-  ServedCall* take_record() noexcept;
-  void fill(ServedCall& call, uint32_t xid, uint32_t number, uint32_t body) noexcept;
+  Outcome serve(fabric::Lane& lane, Burst& burst) noexcept;
+  bool matches(__m256i b) const noexcept;
   // Bytes of the credential's body with its pad, by words 8 to 15 of a plain call's header, which
   // are words 14 to 21 where there is a chunk. kNotPlain: it is for the general way.
   template <typename Load>
   static uint32_t credential_length(__m256i b, uint32_t length, Load&& load) noexcept;
-  bool matches(__m256i b) const noexcept;
-
-  // chunk_calls_datapath.cc
-  enum class Outcome : uint8_t {
-    kServed,
-    kGiven,      // to a worker
-    kLeft,       // taken, and no longer ours
-    kUntouched,  // it is for the general way
-  };
-  Outcome serve_with_chunk(fabric::Lane& lane, const fabric::LaneMessage& message, __m256i a,
-                           ServedCall& call) noexcept;
-  bool read_chunk(ServedCall& call) const noexcept;
-  bool reply_with_result(fabric::Lane& lane, ServedCall& call) noexcept;
-  void forget_chunk(ServedCall& call) noexcept;
+  bool may_serve(uint32_t number) noexcept;
+  bool answer_null(fabric::Lane& lane, const fabric::LaneMessage& message, uint32_t xid) noexcept;
+  ServedCall* take_record() noexcept;
+  void fill(ServedCall& call, uint32_t xid, uint32_t number, uint32_t body) noexcept;
+  Outcome run_or_hand_over(fabric::Lane& lane, ServedCall& call, Burst& burst) noexcept;
   bool run(fabric::Lane& lane, ServedCall& call) noexcept;
   bool reply(fabric::Lane& lane, ServedCall& call, uint32_t invalidate) noexcept;
   void leave(ServedCall& call) noexcept;
   void adopt(ServedCall& call) noexcept;
-  void hand_over(ServedCall& call) noexcept;
   // `received`: when, if its data was read since then; 0: now.
   [[gnu::cold]] void sample(ServedCall& call, uint32_t xid, uint32_t number,
                             uint64_t received = 0) noexcept;
   [[gnu::cold]] void end_sample(ServedCall& call) noexcept;
+
+  // chunk_calls_datapath.cc
+  static bool may_show_chunk(__m256i a) noexcept;
+  Outcome serve_with_chunk(fabric::Lane& lane, const fabric::LaneMessage& message, __m256i a,
+                           Burst& burst) noexcept;
+  bool reply_to_chunk(fabric::Lane& lane, ServedCall& call) noexcept;
+  bool reply_with_result(fabric::Lane& lane, ServedCall& call) noexcept;
 
   // The header of a call, words 0 to 7 and 8 to 15, but for what differs from call to call; and of
   // its reply, words 0 to 7 and 5 to 12.
@@ -103,7 +112,8 @@ class PlainCalls final : public fabric::LaneUser {
   runtime::Link& link_;
   uint64_t edition_ = UINT64_MAX;  // of the service table, for which the templates were made
   const ServiceEntry* service_ = nullptr;
-  Found found_;           // the procedure of the last call
+  Found found_;            // the procedure of the last call
+  uint32_t longest_ = 0;  // bytes of a message, in this burst
   uint32_t asked_ = 0;    // credits that each call asks for, as they stand in its header
   uint32_t credits_ = 0;  // that the replies grant
 };

@@ -1,8 +1,11 @@
 // The life of a plain call (plain_calls.h), from the slot that it lies in to the slot of its reply.
 //
-//   on_burst     peek, match, find; answer_null(), or a record and run(); the next one
+//   on_burst     what holds for all calls of a burst; serve() one after the other
+//   serve        peek, match, find; answer_null(), or a record and run(), or a worker
 //   run          the handler, and its reply if that is plain as well
 //   leave        a call that its handler has kept, or answered otherwise, goes on as any other
+//
+// chunk_calls_datapath.cc has what is different where a call has a chunk.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -66,100 +69,102 @@ void PlainCalls::on_burst(fabric::Lane& lane, uint32_t most) noexcept {
   if (!open()) [[unlikely]]
     return;
   most = std::min(most, responder().turn.calls_left());
-  const xprt::StageLog& stages = link_.core().call_pool().stages();
-  const uint32_t longest = responder().receive_bytes();
-  ServedCall* record = nullptr;
-  Tally tally;
-  uint32_t served = 0, given = 0;
-  while (served + given < most) {
-    const fabric::LaneMessage message = lane.peek();
-    const uint32_t length = message.length();
-    if (length < kShortest || length > longest) [[unlikely]]
+  longest_ = responder().receive_bytes();
+  Burst burst;
+  for (uint32_t taken = 0; taken != most; ++taken) {
+    const Outcome outcome = serve(lane, burst);
+    if (outcome == Outcome::kUntouched) [[unlikely]]
       break;
-    const auto a = message.load<__m256i>(0);
-    const __m256i wrong = _mm256_and_si256(_mm256_xor_si256(a, load(call_a_)), load(kSameA));
-    const auto xid = static_cast<uint32_t>(_mm256_extract_epi32(a, 0));
-    if (asked_ != static_cast<uint32_t>(_mm256_extract_epi32(a, 2))) [[unlikely]]
-      break;
-    if (!_mm256_testz_si256(wrong, wrong)) {
-      if (record == nullptr && (record = take_record()) == nullptr) [[unlikely]]
-        break;
-      const Outcome outcome = serve_with_chunk(lane, message, a, *record);
-      if (outcome == Outcome::kGiven || outcome == Outcome::kLeft)
-        record = nullptr;
-      if (outcome == Outcome::kLeft || outcome == Outcome::kUntouched)
-        break;
-      if (outcome == Outcome::kGiven) {
-        ++given;
-        continue;
-      }
-      tally.count(found_.counters, record->args.length(), record->results->position());
-      ++served;
-    } else {
-      const auto b = message.load<__m256i>(32);
-      // The XID in the transport header must be that of the message (V1-HDR-16).
-      if (!matches(b) || xid != static_cast<uint32_t>(_mm256_extract_epi32(a, 7))) [[unlikely]]
-        break;
-      const uint32_t body =
-          credential_length(b, length - kTransport, [&]<typename Value>(Value, uint32_t at) {
-            return message.load<Value>(kTransport + at);
-          });
-      if (body == kNotPlain) [[unlikely]]
-        break;
-      const uint32_t number = be(static_cast<uint32_t>(_mm256_extract_epi32(b, 4)));
-      if (number != found_.number) [[unlikely]]
-        found_ = find(number);
-      if (!found_.serves || (found_.on_worker && !responder().may_adopt_plain())) [[unlikely]]
-        break;
-      const bool sampled = stages.samples(be(xid));
-      if (found_.procedure == nullptr && !sampled) [[likely]] {
-        if (!answer_null(lane, message, xid)) [[unlikely]]
-          break;
-        tally.count(found_.counters, length - kTransport, kReplyHeader);
-        ++served;
-        continue;
-      }
-      if (record == nullptr && (record = take_record()) == nullptr) [[unlikely]]
-        break;
-      ServedCall& call = *record;
-      std::byte* const bytes = call.receive.data();
-      store(bytes, a);
-      store(bytes + 32, b);
-      const uint32_t verifier = kTransport + kVerifier + body;
-      message.copy(bytes + kAlways, kAlways, verifier - std::min(verifier, kAlways));
-      std::memset(bytes + verifier, 0, kNoneBytes);
-      message.copy(bytes + verifier + kNoneBytes, verifier + kNoneBytes,
-                   length - verifier - kNoneBytes);
-      lane.take(message);
-      call.whole = {bytes + kTransport, length - kTransport};
-      fill(call, be(xid), number, body);
-      if (sampled) [[unlikely]]
-        sample(call, be(xid), number);
-      if (found_.on_worker) {
-        record = nullptr;
-        hand_over(call);
-        ++given;
-        continue;
-      }
-      if (!run(lane, call)) [[unlikely]] {
-        record = nullptr;
-        leave(call);
-        break;
-      }
-      tally.count(found_.counters, length - kTransport, call.results->position());
-      ++served;
-    }
-    if (dispatcher_.services_.edition() != edition_) [[unlikely]]  // by the handler itself
+    burst.served += outcome == Outcome::kServed;
+    if (outcome != Outcome::kServed)
+      burst.record = nullptr;
+    // What it moved may have used up the turn, a handler may have changed the services, and a call
+    // beyond its credits may end the connection.
+    if (outcome == Outcome::kLeft || !responder().turn.open() ||
+        dispatcher_.services_.edition() != edition_ ||
+        (outcome == Outcome::kGiven && !goes_on())) [[unlikely]]
       break;
   }
-  tally.flush();
-  if (served != 0)
-    responder().count_plain(served);
-  if (record != nullptr) {
-    record->results.reset();
-    responder().end_plain(*record);
-    link_.core().call_pool().put(*record);
+  burst.tally.flush();
+  if (burst.served != 0)
+    responder().count_plain(burst.served);
+  if (burst.record != nullptr) {
+    burst.record->results.reset();
+    responder().end_plain(*burst.record);
+    link_.core().call_pool().put(*burst.record);
   }
+}
+
+// The next call of a burst.
+PlainCalls::Outcome PlainCalls::serve(fabric::Lane& lane, Burst& burst) noexcept {
+  const fabric::LaneMessage message = lane.peek();
+  const uint32_t length = message.length();
+  if (length < kShortest || length > longest_) [[unlikely]]
+    return Outcome::kUntouched;
+  const auto a = message.load<__m256i>(0);
+  const auto xid = static_cast<uint32_t>(_mm256_extract_epi32(a, 0));
+  if (asked_ != static_cast<uint32_t>(_mm256_extract_epi32(a, 2))) [[unlikely]]
+    return Outcome::kUntouched;
+  const __m256i wrong = _mm256_and_si256(_mm256_xor_si256(a, load(call_a_)), load(kSameA));
+  if (!_mm256_testz_si256(wrong, wrong))
+    return may_show_chunk(a) ? serve_with_chunk(lane, message, a, burst) : Outcome::kUntouched;
+  const auto b = message.load<__m256i>(32);
+  // The XID in the transport header must be that of the message (V1-HDR-16).
+  if (!matches(b) || xid != static_cast<uint32_t>(_mm256_extract_epi32(a, 7))) [[unlikely]]
+    return Outcome::kUntouched;
+  const uint32_t body =
+      credential_length(b, length - kTransport, [&]<typename Value>(Value, uint32_t at) {
+        return message.load<Value>(kTransport + at);
+      });
+  const uint32_t number = be(static_cast<uint32_t>(_mm256_extract_epi32(b, 4)));
+  if (body == kNotPlain || !may_serve(number)) [[unlikely]]
+    return Outcome::kUntouched;
+  const bool sampled = link_.core().call_pool().stages().samples(be(xid));
+  if (found_.procedure == nullptr && !sampled) [[likely]] {
+    if (!answer_null(lane, message, xid)) [[unlikely]]
+      return Outcome::kUntouched;
+    burst.tally.count(found_.counters, length - kTransport, kReplyHeader);
+    return Outcome::kServed;
+  }
+  if (burst.record == nullptr && (burst.record = take_record()) == nullptr) [[unlikely]]
+    return Outcome::kUntouched;
+  ServedCall& call = *burst.record;
+  std::byte* const bytes = call.receive.data();
+  store(bytes, a);
+  store(bytes + 32, b);
+  const uint32_t verifier = kTransport + kVerifier + body;
+  message.copy(bytes + kAlways, kAlways, verifier - std::min(verifier, kAlways));
+  std::memset(bytes + verifier, 0, kNoneBytes);
+  message.copy(bytes + verifier + kNoneBytes, verifier + kNoneBytes,
+               length - verifier - kNoneBytes);
+  lane.take(message);
+  call.whole = {bytes + kTransport, length - kTransport};
+  fill(call, be(xid), number, body);
+  if (sampled) [[unlikely]]
+    sample(call, be(xid), number);
+  return run_or_hand_over(lane, call, burst);
+}
+
+// Whether calls of that procedure are served here: those of NULL, and those that may run twice.
+bool PlainCalls::may_serve(uint32_t number) noexcept {
+  if (number != found_.number) [[unlikely]]
+    found_ = find(number);
+  return found_.serves && (!found_.on_worker || responder().may_adopt_plain());
+}
+
+PlainCalls::Outcome PlainCalls::run_or_hand_over(fabric::Lane& lane, ServedCall& call,
+                                                 Burst& burst) noexcept {
+  if (found_.on_worker) {  // whose answer goes the general way
+    adopt(call);
+    dispatcher_.dispatch(call);
+    return Outcome::kGiven;
+  }
+  if (!run(lane, call)) [[unlikely]] {
+    leave(call);
+    return Outcome::kLeft;
+  }
+  burst.tally.count(found_.counters, call.args.length(), call.results->position());
+  return Outcome::kServed;
 }
 
 bool PlainCalls::matches(__m256i b) const noexcept {
@@ -242,21 +247,16 @@ bool PlainCalls::run(fabric::Lane& lane, ServedCall& call) noexcept {
   if (!goes_on() || !call.answered || call.answer != Answer::kResults || call.not_before_ns != 0 ||
       call.on_ended != nullptr || !call.results->ok()) [[unlikely]]
     return false;
-  if (call.write_chunks() != 0)
-    return reply_with_result(lane, call);
   if (!call.has_chunks()) [[likely]]
     return reply(lane, call, 0);
-  if (!reply(lane, call, responder().key_to_invalidate(call))) [[unlikely]]
-    return false;
-  responder().count_moved(call, 0);
-  forget_chunk(call);
-  return true;
+  return reply_to_chunk(lane, call);
 }
 
 bool PlainCalls::reply(fabric::Lane& lane, ServedCall& call, uint32_t invalidate) noexcept {
   const std::span<const std::byte> reply = call.results->run();
   const auto length = static_cast<uint32_t>(kTransport + reply.size());
-  const bool fits = !reply.empty() && reply.size() <= call.inline_size() && length <= lane.most();
+  const bool fits = !reply.empty() && reply.size() <= call.inline_size() &&
+                    length <= lane.most() && length % 4 == 0;
   std::byte* const to = fits ? lane.begin(length) : nullptr;
   if (to == nullptr) [[unlikely]]
     return false;
@@ -273,21 +273,15 @@ bool PlainCalls::reply(fabric::Lane& lane, ServedCall& call, uint32_t invalidate
 void PlainCalls::leave(ServedCall& call) noexcept {
   adopt(call);
   if (call.answered)
-    end(call, call.answer);
+    dispatcher_.finish(call);
   link_.core().mark_dirty(link_);
 }
 
 void PlainCalls::adopt(ServedCall& call) noexcept {
-  call.counters = find(call.header.procedure).counters;
+  call.counters = found_.counters;
   if (call.counters != nullptr)
     ++call.counters->calls_in_progress;
   responder().adopt_plain(call);
-}
-
-// To a worker, whose answer goes the general way.
-void PlainCalls::hand_over(ServedCall& call) noexcept {
-  adopt(call);
-  dispatcher_.dispatch(call);
 }
 
 void PlainCalls::sample(ServedCall& call, uint32_t xid, uint32_t number,

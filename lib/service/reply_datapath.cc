@@ -48,7 +48,7 @@ void note_times(ProcedureCounters& counters, const xprt::StageRecord& stages, bo
 
 // Calls may come while the link is not yet up; on its way down it delays no more. From here on the
 // buffers of the results are the client's: it decides for how long the reply needs them.
-inline void Dispatcher::finish(ServedCall& call) noexcept {
+void Dispatcher::finish(ServedCall& call) noexcept {
   RRDK_ON_CORE(link_.core());
   RRDK_ASSERT(call.dispatcher == this && call.results);
   std::span<Buffer> buffers = call.reply.buffers();

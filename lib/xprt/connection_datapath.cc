@@ -190,6 +190,16 @@ void Connection::on_failure(const Completion& completion) noexcept {
   fail();
 }
 
+// A reply of this XID stood behind a Write in the lane.
+void Connection::on_write_refused(uint32_t xid) noexcept {
+  link_.end(refusal_of(WcStatus::kRemoteAccess), fabric::to_string(WcStatus::kRemoteAccess));
+  link_.upcalls.on_access_failed(xid);
+}
+
+bool Connection::has_drained() const noexcept {
+  return link_.end_reason.text == kDrained.text;
+}
+
 void Connection::fail() noexcept {
   if (link_.phase == Phase::kDead)
     return;

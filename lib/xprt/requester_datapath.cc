@@ -228,6 +228,7 @@ void Requester::answer(Slot& slot) noexcept {
 }
 
 void Requester::pump() noexcept {
+  link_.plain_limit = 0;
   link_.receives.refill_bare();
   while (!queued_.empty() && may_start_or_grow()) {
     State& call = queued_.pop();

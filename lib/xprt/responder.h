@@ -111,15 +111,15 @@ class Responder {
   void end_plain(ServedCall& call) noexcept;    // gives back what the record has
   void count_plain(uint32_t calls) noexcept;    // that were answered
   // It has not been answered there: the engine has it from now on, until reply() or drop().
-  bool may_adopt_plain() const noexcept { return calls_ < max_calls_ && may_have_call(); }
   void adopt_plain(ServedCall& call) noexcept;
+  bool may_adopt_plain() const noexcept { return calls_ < max_calls_ && may_have_call(); }
   // Such a call with one chunk of one segment (service/chunk_calls_datapath.cc): whether it may be
   // served there. Its header is in its part.
   bool may_serve_chunk(const ServedCall& call) const noexcept;
   // Reads the chunk, and puts the call together. False: it is to be read the general way.
   bool fetch_at_once(ServedCall& call) noexcept;
-  // What was moved in its chunk.
-  void count_moved(const ServedCall& call, uint32_t written) noexcept;
+  // What was moved in its chunk is counted, and used up of the turn.
+  void charge_moved(const ServedCall& call, uint32_t written) noexcept;
   // The key that its reply invalidates; 0: none.
   uint32_t key_to_invalidate(const ServedCall& call) noexcept {
     return key_to_invalidate(call.part->header);

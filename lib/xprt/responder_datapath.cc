@@ -294,7 +294,7 @@ bool Responder::may_serve_chunk(const ServedCall& call) const noexcept {
          !link_.upcalls.failed_before(call.xid);
 }
 
-void Responder::count_moved(const ServedCall& call, uint32_t written) noexcept {
+void Responder::charge_moved(const ServedCall& call, uint32_t written) noexcept {
   link_.counters.rdma_written_bytes += written;
   turn.charge(call.read_length() + written);
 }

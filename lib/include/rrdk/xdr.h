@@ -30,6 +30,11 @@
 
 namespace rrdk {
 
+class Call;
+namespace service {
+class PlainCalls;
+}
+
 namespace xdr {
 
 /** The big-endian words of RFC 4506 section 4, at any alignment. */
@@ -134,7 +139,7 @@ class Decoder {
    */
   Decoder(std::span<const Fragment> stream, std::span<const ItemView> placed) noexcept;
 
-  /** What is left of such a stream, in one piece, after `before` bytes of it were read. */
+  /** What is left of such a stream, in one piece, when `before` bytes were read. */
   Decoder(const Fragment& left, uint32_t before, std::span<const ItemView> placed = {}) noexcept
       : next_(left.data),
         end_(left.data + left.length),
@@ -331,11 +336,6 @@ class Encoder {
     const bool one = ok() && message_.pieces_.empty() && open_pad_ == 0;
     return one ? std::span<const std::byte>(start_, next_) : std::span<const std::byte>();
   }
-  /**
-   * Forgets all but the first `kept` bytes, and why it failed; also of a message that was
-   * submitted. False, and nothing is changed: they do not lie in its only buffer.
-   */
-  bool keep_first(uint32_t kept) noexcept;
   /** With kInvalidMemory: which put_item() of the message it was, from 1. */
   uint32_t faulty_item() const noexcept { return items_; }
   void put_u32(uint32_t value) noexcept {
@@ -448,6 +448,11 @@ class Encoder {
   void rewind(const Mark& mark) noexcept;
 
  private:
+  friend class Call;
+  friend class service::PlainCalls;
+  // Forgets all but the first `kept` bytes, and why it failed; also of a message that was submitted.
+  // False, and nothing is changed: they do not lie in its only buffer.
+  bool keep_first(uint32_t kept) noexcept;
   // The first reason is the one that is kept.
   void fail(EncoderFault fault) noexcept {
     if (ok())
