@@ -31,16 +31,15 @@ START = "rrdk::runtime::PollCore::poll"
 FORWARDS = "rrdk::server::ServerLink::on_call"
 # A reply that goes at once is with the peer after this, or after one that is too long for the lane's slot.
 SENT = re.compile(r"rrdk::shm::QueuePair::(send_now|send_copy|slow_send|name_copy)$")
-# Where a call's chunks are read at once.
+# Where a call's chunk is read, and where its result is written; the reply behind it goes into the lane's slot,
+# which is part of the function that does it.
 READ = re.compile(r"rrdk::shm::QueuePair::(read_now|copy_remote)$")
-# Where the server's engine queues what is to be posted, and where that is.
-QUEUED = re.compile(r"rrdk::xprt::Responder::(send_reply|emit)$")
-POSTED = re.compile(r"rrdk::shm::QueuePair::post_send$")
+WRITTEN = re.compile(r"rrdk::shm::QueuePair::(write|local_place)$")  # the former may be a thunk
 # Kind of perf/call_bench.cc: what it is, where its path leads, most functions, most files.
 KINDS = {
     2: ("without chunks (echo of 1000 bytes)", (SENT,), 10, 6),
-    4: ("with a Write chunk (READ of 4 KiB)", (QUEUED, POSTED), 12, 8),
-    5: ("with a Read chunk (WRITE of 4 KiB)", (READ, SENT), 12, 8),
+    4: ("with a Write chunk (READ of 4 KiB)", (WRITTEN,), 10, 6),
+    5: ("with a Read chunk (WRITE of 4 KiB)", (READ,), 12, 8),
 }
 
 

@@ -357,6 +357,8 @@ bool QueuePair::writes_taken() noexcept {
 // The peer says which message was at fault; that the Write is one of ours, and is behind none that
 // was overwritten, is checked.
 const std::byte* QueuePair::behind_refused_write() const noexcept {
+  if (written_until_ == 0)
+    return nullptr;
   const auto reason =
       static_cast<CloseReason>(theirs_.state->closed.load(std::memory_order_acquire));
   const uint64_t number = theirs_.state->closed_number.load(std::memory_order_relaxed);
