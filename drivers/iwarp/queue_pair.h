@@ -61,6 +61,7 @@ class QueuePair final : public fabric::QueuePair,
 
   // --- fabric::QueuePair ---
   uint32_t post_send(std::span<const fabric::SendWr> wrs) override;
+  bool bind_now(uint32_t key, const MemorySpan& span, fabric::Rights rights) override;
   uint32_t post_receive(std::span<const fabric::ReceiveWr> wrs) override;
   bool reserve_keys(std::span<uint32_t> keys) override { return stags_.reserve(keys); }
   void release_key(uint32_t key) override;

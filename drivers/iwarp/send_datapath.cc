@@ -214,6 +214,11 @@ WcStatus QueuePair::act(const fabric::SendWr& wr) noexcept {
   return done ? WcStatus::kSuccess : WcStatus::kLocalProtection;
 }
 
+bool QueuePair::bind_now(uint32_t key, const MemorySpan& span, fabric::Rights rights) {
+  return status_.load(std::memory_order_relaxed) == Status::kEstablished &&
+         device_.memory().contains(span) && stags_.bind(key, span, rights);
+}
+
 // After this nobody reads or writes the key's memory: not a Read Response that is half with TCP,
 // nor a Write that is half here (sink_alive()).
 bool QueuePair::kill(uint32_t key) noexcept {

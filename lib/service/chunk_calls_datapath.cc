@@ -41,10 +41,10 @@ bool parse(const std::byte* header, ChunkLists& lists) noexcept {
 }  // namespace
 
 // By words 0 to 7.
-bool PlainCalls::may_show_chunk(__m256i a) noexcept {
+bool PlainCalls::may_show_chunk(__m256i a) const noexcept {
   constexpr int kOne = static_cast<int>(be(1));
-  const bool reads = _mm256_extract_epi32(a, 4) == kOne;
-  const bool writes = _mm256_extract_epi32(a, 4) == 0 && _mm256_extract_epi32(a, 5) == kOne &&
+  const bool reads = reads_ && _mm256_extract_epi32(a, 4) == kOne;
+  const bool writes = writes_ && _mm256_extract_epi32(a, 4) == 0 && _mm256_extract_epi32(a, 5) == kOne &&
                       _mm256_extract_epi32(a, 6) == kOne;
   return _mm256_extract_epi32(a, 1) == kOne && _mm256_extract_epi32(a, 3) == 0 &&
          (reads || writes);

@@ -96,7 +96,7 @@ class PlainCalls final : public fabric::LaneUser {
   [[gnu::cold]] void end_sample(ServedCall& call) noexcept;
 
   // chunk_calls_datapath.cc
-  static bool may_show_chunk(__m256i a) noexcept;
+  bool may_show_chunk(__m256i a) const noexcept;
   Outcome serve_with_chunk(fabric::Lane& lane, const fabric::LaneMessage& message, __m256i a,
                            Burst& burst) noexcept;
   bool reply_to_chunk(fabric::Lane& lane, ServedCall& call) noexcept;
@@ -113,7 +113,10 @@ class PlainCalls final : public fabric::LaneUser {
   uint64_t edition_ = UINT64_MAX;  // of the service table, for which the templates were made
   const ServiceEntry* service_ = nullptr;
   Found found_;            // the procedure of the last call
-  uint32_t longest_ = 0;  // bytes of a message, in this burst
+  // In this burst: bytes of a message, and which chunks the driver moves in the lane.
+  uint32_t longest_ = 0;
+  bool reads_ = false;
+  bool writes_ = false;
   uint32_t asked_ = 0;    // credits that each call asks for, as they stand in its header
   uint32_t credits_ = 0;  // that the replies grant
 };

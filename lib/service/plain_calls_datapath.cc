@@ -70,6 +70,8 @@ void PlainCalls::on_burst(fabric::Lane& lane, uint32_t most) noexcept {
     return;
   most = std::min(most, responder().turn.calls_left());
   longest_ = responder().receive_bytes();
+  reads_ = link_.engine().options().reads_at_once;
+  writes_ = lane.can_write();
   Burst burst;
   for (uint32_t taken = 0; taken != most; ++taken) {
     const Outcome outcome = serve(lane, burst);
