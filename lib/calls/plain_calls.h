@@ -1,8 +1,8 @@
 // Plain calls over a driver that has a lane (fabric/lane.h): each is written to where the driver
-// sends it from, and its reply is looked at where it lies, without a Receive, a completion or a work
-// request. A plain call is short, and so is its reply; it has no chunk, or one of one segment; nothing of
-// its connection waits. plain_calls_datapath.cc has its way from submit() to its callback. All other
-// calls go the general way, and so does every call while the lane is not open.
+// sends it from, and its reply is looked at where it lies, without a Receive, a completion or a
+// work request. A plain call is short, and so is its reply; it has no chunk, or one of one segment;
+// nothing of its connection waits. plain_calls_datapath.cc has its way from submit() to its
+// callback. All other calls go the general way, and so does every call while the lane is not open.
 #pragma once
 
 #include <immintrin.h>
@@ -39,7 +39,7 @@ class PlainCalls final : public fabric::LaneUser {
   // As they were at the last look.
   fabric::Lane* lane_ = nullptr;
   xprt::Requester* requester_ = nullptr;
-  uint64_t longest_ = 0;       // bytes of a call with its header
+  uint64_t longest_ = 0;        // bytes of a call with its header
   uint64_t longest_reply_ = 0;  // likewise
   uint32_t longest_in_ = 0;
   bool in_burst_ = false;

@@ -3,12 +3,11 @@
 //   submit     its own verdict and that of its connection; a slot and an XID; header and call are
 //              written to the lane and sent
 //   on_burst   peek, match, take, end; the callback, which may submit the next call; the next reply
-#include "calls/plain_calls.h"
-
 #include <algorithm>
 #include <cstring>
 
 #include "base/assert.h"
+#include "calls/plain_calls.h"
 #include "runtime/poll_core.h"
 #include "xprt/outgoing_call.h"
 
@@ -39,7 +38,8 @@ __m256i load(const std::array<uint32_t, 8>& words) noexcept {
 }
 
 // `length` is a multiple of 4, and not large.
-[[gnu::always_inline]] inline void copy_words(std::byte* to, const std::byte* from, uint32_t length) noexcept {
+[[gnu::always_inline]] inline void copy_words(std::byte* to, const std::byte* from,
+                                              uint32_t length) noexcept {
   const auto move = [&](auto value) {
     std::memcpy(&value, from, sizeof value);
     std::memcpy(to, &value, sizeof value);
@@ -186,8 +186,8 @@ xprt::OutgoingCall::State* PlainCalls::take(fabric::Lane& lane) noexcept {
 }
 
 // One that names the memory of a result. What is looked at is our copy of it.
-bool PlainCalls::take_with_result(fabric::Lane& lane, const fabric::LaneMessage& message,
-                                  __m256i a, xprt::OutgoingCall::State& state) noexcept {
+bool PlainCalls::take_with_result(fabric::Lane& lane, const fabric::LaneMessage& message, __m256i a,
+                                  xprt::OutgoingCall::State& state) noexcept {
   xprt::Requester& requester = *requester_;
   const uint32_t length = message.length();
   if (length < kEmptyReply + proto::kOneSegmentBytes ||
@@ -198,10 +198,9 @@ bool PlainCalls::take_with_result(fabric::Lane& lane, const fabric::LaneMessage&
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(bytes), a);
   message.copy(bytes + sizeof a, sizeof a, length - static_cast<uint32_t>(sizeof a));
   const auto at = [bytes](uint32_t word) { return xdr::load_u32(bytes + word * 4); };
-  const bool one = at(1) == 1 && (at(3) | at(4)) == 0 && at(5) == 1 && at(6) == 1 &&
-                   (at(11) | at(12)) == 0;
-  const bool accepted = at(13) == at(0) && at(14) == 1 &&
-                        (at(15) | at(16) | at(17) | at(18)) == 0;
+  const bool one =
+      at(1) == 1 && (at(3) | at(4)) == 0 && at(5) == 1 && at(6) == 1 && (at(11) | at(12)) == 0;
+  const bool accepted = at(13) == at(0) && at(14) == 1 && (at(15) | at(16) | at(17) | at(18)) == 0;
   if (!one || !accepted ||
       !requester.take_result(state, {at(7), at(8), xdr::load_u64(bytes + 9 * 4)})) [[unlikely]]
     return false;

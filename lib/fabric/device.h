@@ -177,8 +177,8 @@ class QueuePair : public RemoteKeys {
   virtual Lane* lane() { return nullptr; }
   // Who takes messages from it, from the next poll() on; null: no one does, as in the beginning.
   virtual void set_lane_user(LaneUser* /*user*/) {}
-  // When the connection has ended because the peer refused a Write that Lane::write() was given: the
-  // bytes of the message that was sent behind it. Else null.
+  // When the connection has ended because the peer refused a Write that Lane::write() was given:
+  // the bytes of the message that was sent behind it. Else null.
   virtual const std::byte* behind_refused_write() const noexcept { return nullptr; }
 
   // Moves to error: everything posted is flushed to the completion queue, the peer sees the

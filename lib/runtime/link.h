@@ -167,8 +167,8 @@ class Link {
     return wants_close() ? 0 : std::min(quiet_above(), engine_->quiet_until());
   }
   bool wants_close() const { return state_ == LinkState::kUp && engine_->wants_disconnect(); }
-  // wants_close(): not while it drains, and the peer has still to take what was written to it in the
-  // lane: the memory of results is in use until then. Bounded, as for replies.
+  // wants_close(): not while it drains, and the peer has still to take what was written to it in
+  // the lane: the memory of results is in use until then. Bounded, as for replies.
   bool may_close() noexcept;
   void give_up() {  // wants_close()
     RRDK_ASSERT(wants_close(), state_);
@@ -288,7 +288,7 @@ class Link {
   std::unique_ptr<const Ending> last_word_;  // the fabric's, if no completion says more; kFlushing
   Peer peer_;
   uint64_t drained_ns_ = 0;  // when it was first seen to have drained; 0: not yet
-  uint64_t since_ns_ = 0;  // when it came, or was established; 0: not yet
+  uint64_t since_ns_ = 0;    // when it came, or was established; 0: not yet
 
  protected:
   WorkerQueue for_workers;  // what waits for them

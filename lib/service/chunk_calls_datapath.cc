@@ -1,7 +1,8 @@
-// Plain calls with one chunk of one segment (plain_calls.h): a Read chunk, whose data is read before
-// the handler runs, or a Write chunk, for the one result that is not to come inline.
+// Plain calls with one chunk of one segment (plain_calls.h): a Read chunk, whose data is read
+// before the handler runs, or a Write chunk, for the one result that is not to come inline.
 #include <cstring>
 
+#include "base/assert.h"
 #include "runtime/poll_core.h"
 #include "service/plain_words.h"
 
@@ -44,10 +45,9 @@ bool parse(const std::byte* header, ChunkLists& lists) noexcept {
 bool PlainCalls::may_show_chunk(__m256i a) const noexcept {
   constexpr int kOne = static_cast<int>(be(1));
   const bool reads = reads_ && _mm256_extract_epi32(a, 4) == kOne;
-  const bool writes = writes_ && _mm256_extract_epi32(a, 4) == 0 && _mm256_extract_epi32(a, 5) == kOne &&
-                      _mm256_extract_epi32(a, 6) == kOne;
-  return _mm256_extract_epi32(a, 1) == kOne && _mm256_extract_epi32(a, 3) == 0 &&
-         (reads || writes);
+  const bool writes = writes_ && _mm256_extract_epi32(a, 4) == 0 &&
+                      _mm256_extract_epi32(a, 5) == kOne && _mm256_extract_epi32(a, 6) == kOne;
+  return _mm256_extract_epi32(a, 1) == kOne && _mm256_extract_epi32(a, 3) == 0 && (reads || writes);
 }
 
 // Only our copy of the message is looked at.
@@ -71,11 +71,11 @@ PlainCalls::Outcome PlainCalls::serve_with_chunk(fabric::Lane& lane,
   call.whole = {rpc, length - kTransportOfOne};
   // The XID in the transport header must be that of the message (V1-HDR-16).
   bool good = parse(bytes, header.lists) && matches(b) && call.xid == word(rpc, 0);
-  const uint32_t body = credential_length(b, call.whole.length,
-                                          [&]<typename Value>(Value value, uint32_t at) {
-                                            std::memcpy(&value, rpc + at, sizeof value);
-                                            return value;
-                                          });
+  const uint32_t body =
+      credential_length(b, call.whole.length, [&]<typename Value>(Value value, uint32_t at) {
+        std::memcpy(&value, rpc + at, sizeof value);
+        return value;
+      });
   const uint32_t number = word(rpc, 5);
   const bool reads = header.lists.num_reads != 0;
   good = good && body != kNotPlain && may_serve(number) && found_.procedure != nullptr &&
@@ -130,6 +130,7 @@ bool PlainCalls::reply_to_chunk(fabric::Lane& lane, ServedCall& call) noexcept {
 // The reply to a call that has room for its result: the Write, and behind it what is left of the
 // reply. Memory that the reply itself holds, or the call, has to wait until the Write is done.
 bool PlainCalls::reply_with_result(fabric::Lane& lane, ServedCall& call) noexcept {
+  RRDK_ASSERT(call.write_chunks() == 1 && call.has_chunks());
   call.results->finish();
   const std::span<const Piece> pieces = call.reply.pieces();
   if (pieces.size() != 2 || pieces[0].item || !pieces[1].eligible ||

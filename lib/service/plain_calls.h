@@ -53,8 +53,8 @@ class PlainCalls final : public fabric::LaneUser {
     uint32_t number = 0;
     bool serves = false;
     bool on_worker = false;
-    bool may_read = false;   // its calls may have a Read chunk,
-    bool may_write = false;  // or a Write chunk
+    bool may_read = false;                 // its calls may have a Read chunk,
+    bool may_write = false;                // or a Write chunk
     const Procedure* procedure = nullptr;  // null: NULL, which has no handler
     ProcedureCounters* counters = nullptr;
   };
@@ -112,7 +112,7 @@ class PlainCalls final : public fabric::LaneUser {
   runtime::Link& link_;
   uint64_t edition_ = UINT64_MAX;  // of the service table, for which the templates were made
   const ServiceEntry* service_ = nullptr;
-  Found found_;            // the procedure of the last call
+  Found found_;  // the procedure of the last call
   // In this burst: bytes of a message, and which chunks the driver moves in the lane.
   uint32_t longest_ = 0;
   bool reads_ = false;

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/assert.h"
 #include "runtime/poll_core.h"
 #include "service/plain_words.h"
 
@@ -66,6 +67,7 @@ PlainCalls::Found PlainCalls::find(uint32_t number) const noexcept {
 }
 
 void PlainCalls::on_burst(fabric::Lane& lane, uint32_t most) noexcept {
+  RRDK_ON_CORE(link_.core());
   if (!open()) [[unlikely]]
     return;
   most = std::min(most, responder().turn.calls_left());
@@ -83,8 +85,8 @@ void PlainCalls::on_burst(fabric::Lane& lane, uint32_t most) noexcept {
     // What it moved may have used up the turn, a handler may have changed the services, and a call
     // beyond its credits may end the connection.
     if (outcome == Outcome::kLeft || !responder().turn.open() ||
-        dispatcher_.services_.edition() != edition_ ||
-        (outcome == Outcome::kGiven && !goes_on())) [[unlikely]]
+        dispatcher_.services_.edition() != edition_ || (outcome == Outcome::kGiven && !goes_on()))
+        [[unlikely]]
       break;
   }
   burst.tally.flush();
@@ -114,10 +116,9 @@ PlainCalls::Outcome PlainCalls::serve(fabric::Lane& lane, Burst& burst) noexcept
   // The XID in the transport header must be that of the message (V1-HDR-16).
   if (!matches(b) || xid != static_cast<uint32_t>(_mm256_extract_epi32(a, 7))) [[unlikely]]
     return Outcome::kUntouched;
-  const uint32_t body =
-      credential_length(b, length - kTransport, [&]<typename Value>(Value, uint32_t at) {
-        return message.load<Value>(kTransport + at);
-      });
+  const uint32_t body = credential_length(
+      b, length - kTransport,
+      [&]<typename Value>(Value, uint32_t at) { return message.load<Value>(kTransport + at); });
   const uint32_t number = be(static_cast<uint32_t>(_mm256_extract_epi32(b, 4)));
   if (body == kNotPlain || !may_serve(number)) [[unlikely]]
     return Outcome::kUntouched;
@@ -204,6 +205,7 @@ ServedCall* PlainCalls::take_record() noexcept {
 }
 
 void PlainCalls::fill(ServedCall& call, uint32_t xid, uint32_t number, uint32_t body) noexcept {
+  RRDK_ASSERT(found_.serves && found_.number == number, number);
   call.xid = xid;
   call.message = {&call.whole, 1};
   call.dispatcher = &dispatcher_;
@@ -257,8 +259,8 @@ bool PlainCalls::run(fabric::Lane& lane, ServedCall& call) noexcept {
 bool PlainCalls::reply(fabric::Lane& lane, ServedCall& call, uint32_t invalidate) noexcept {
   const std::span<const std::byte> reply = call.results->run();
   const auto length = static_cast<uint32_t>(kTransport + reply.size());
-  const bool fits = !reply.empty() && reply.size() <= call.inline_size() &&
-                    length <= lane.most() && length % 4 == 0;
+  const bool fits = !reply.empty() && reply.size() <= call.inline_size() && length <= lane.most() &&
+                    length % 4 == 0;
   std::byte* const to = fits ? lane.begin(length) : nullptr;
   if (to == nullptr) [[unlikely]]
     return false;

@@ -1,4 +1,5 @@
-// The words of plain calls and of their replies (service/plain_calls.h), and how they are looked at.
+// The words of plain calls and of their replies (service/plain_calls.h), and how they are looked
+// at.
 #pragma once
 
 #include <immintrin.h>

@@ -124,7 +124,8 @@ class alignas(64) Connection {
   void end(Refusal reason, const char* text) { link_.end(reason, text); }
   // The owner disconnects: nothing more is sent.
   void fail() noexcept;
-  // It has ended because the peer refused a Write in the lane, behind which a reply of this XID was.
+  // It has ended because the peer refused a Write in the lane, behind which a reply of this XID
+  // was.
   void on_write_refused(uint32_t xid) noexcept;
   // It wants to disconnect because it has drained.
   bool has_drained() const noexcept;

@@ -100,8 +100,8 @@ class Requester {
   bool plain_limit_holds() const noexcept {
     return link_.plain_limit == 0 || !may_start() || link_.plain_limit == plain_limit();
   }
-  // Whether a call has one chunk of one segment, and can go there; and the key for it. False: it has
-  // others, or there is no key.
+  // Whether a call has one chunk of one segment, and can go there; and the key for it. False: it
+  // has others, or there is no key.
   bool may_have_chunk(OutgoingCall& call) noexcept {
     prepare_plain(*call.state);
     return has_one_chunk(*call.state);

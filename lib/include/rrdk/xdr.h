@@ -450,8 +450,8 @@ class Encoder {
  private:
   friend class Call;
   friend class service::PlainCalls;
-  // Forgets all but the first `kept` bytes, and why it failed; also of a message that was submitted.
-  // False, and nothing is changed: they do not lie in its only buffer.
+  // Forgets all but the first `kept` bytes, and why it failed; also of a message that was
+  // submitted. False, and nothing is changed: they do not lie in its only buffer.
   bool keep_first(uint32_t kept) noexcept;
   // The first reason is the one that is kept.
   void fail(EncoderFault fault) noexcept {
