@@ -36,7 +36,7 @@ class LaneOutbox {
     RRDK_ASSERT(fits(payload), used_, payload);
     used_ += kFrame + payload;
   }
-  std::span<const std::byte> pending() const noexcept { return std::span(bytes_).first(used_); }
+  std::span<std::byte> pending() noexcept { return std::span(bytes_).first(used_); }
   void clear() noexcept {
     used_ = 0;
     owner = nullptr;

@@ -131,17 +131,43 @@ void QueuePair::add_lane_message(uint32_t length, uint32_t invalidate) noexcept 
 }
 
 void Lane::slow_flush() noexcept {
-  if (!begun())
-    qp_.send_lane();
+  qp_.send_lane();
 }
 
-// Gives TCP what waits, ahead of all that is posted. What TCP does not take waits with the other
-// things that it has not taken.
-void QueuePair::send_lane() noexcept {
+// What waits, ahead of what is posted, for the same send(). Returns how many bytes that are.
+size_t QueuePair::lend_lane(Outbox& out) noexcept {
+  LaneOutbox& lane = cq_.lane_outbox();
+  if (lane.owner != this)
+    return 0;
+  RRDK_ASSERT(out.empty() && kept_.empty() && cut_ == 0 && !lane_.begun(), cut_);
   lane_.told();
+  const std::span<std::byte> bytes = lane.pending();
+  if (!bytes.empty())
+    out.lend(bytes.data(), bytes.size());
+  return bytes.size();
+}
+
+// TCP took `taken` bytes, `lent` of which were the lane's, or `taken` is -errno. Returns what that
+// is for all that stood behind them. What TCP did not take waits with the other things that it has
+// not taken.
+ssize_t QueuePair::took_lane(ssize_t taken, size_t lent) noexcept {
+  if (lent == 0)
+    return taken;
+  LaneOutbox& lane = cq_.lane_outbox();
+  const std::span<const std::byte> bytes = lane.pending();
+  lane.clear();
+  if (taken >= static_cast<ssize_t>(lent)) [[likely]]
+    return taken - static_cast<ssize_t>(lent);
+  keep(bytes.subspan(static_cast<size_t>(std::max<ssize_t>(taken, 0))));
+  return std::min<ssize_t>(taken, 0);
+}
+
+// The same by a send() of its own.
+void QueuePair::send_lane() noexcept {
   LaneOutbox& out = cq_.lane_outbox();
-  if (out.owner != this)
+  if (out.owner != this || lane_.begun())
     return;
+  lane_.told();
   std::span<const std::byte> bytes = out.pending();
   out.clear();
   if (!bytes.empty() && kept_.empty() && writable_) {

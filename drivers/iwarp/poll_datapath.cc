@@ -43,10 +43,18 @@ uint32_t QueuePair::poll(std::span<fabric::Completion> out, bool alone) noexcept
   readable_ = readable_ || alone;
   // Sends first: whoever takes one completion at a time would never see them under load.
   uint32_t n = reap_sends(out);
+  if (std::exchange(lane_held_, false))
+    send_lane();
+  const uint32_t before = n;
   pull(out, n);
   if (staged_end_ - staged_begin_ <= rest_.size() && !held_back_ && rest_length_ == 0)
     give_staging();
-  transmit();
+  // What is posted at once, as answers to what was received, goes with what was sent in the lane.
+  lane_held_ = (std::exchange(posted_, false) || n != before) && has_sent_in_lane();
+  if (lane_held_)
+    unsent_ = true;
+  else
+    transmit();
   n += reap_sends(out.subspan(n));
   if (hung_up_ && stalled_) [[unlikely]]
     fail_with(broken_ ? End::kPeerLost : End::kPeerClosed);
@@ -216,7 +224,7 @@ void CompletionQueue::deactivate(size_t position) noexcept {
 bool CompletionQueue::arm() {
   if (!end_quiet())
     return false;
-  if (lane_outbox_.owner != nullptr && !lane_outbox_.owner->begun_in_lane())
+  if (lane_outbox_.owner != nullptr)
     lane_outbox_.owner->send_lane();
   take_ready();
   for (size_t i = active_count_; i > 0; --i) {

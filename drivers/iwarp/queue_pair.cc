@@ -147,8 +147,8 @@ void QueuePair::fail_with(End end) noexcept {
     return;
   end_ = before == Status::kEstablished ? end : End::kNeverConnected;
   if (before == Status::kEstablished) {
-    send_lane();
     lane_.end();
+    send_lane();
     cq_.forget_quiet(*this);
     cq_.unwatch(socket_fd_);
     if (end == End::kPeerLost)

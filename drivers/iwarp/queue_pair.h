@@ -88,6 +88,9 @@ class QueuePair final : public fabric::QueuePair,
   void add_lane_message(uint32_t length, uint32_t invalidate) noexcept;
   void send_lane() noexcept;
   bool begun_in_lane() const noexcept { return lane_.begun(); }
+  bool has_sent_in_lane() noexcept {
+    return lane_outbox().owner == this && !lane_outbox().pending().empty();
+  }
   LaneOutbox& lane_outbox() noexcept { return cq_.lane_outbox(); }
 
   // --- for the completion queue, its thread ---
@@ -206,6 +209,8 @@ class QueuePair final : public fabric::QueuePair,
   bool lane_runs() const noexcept;
   bool lane_goes_on() const noexcept { return lane_runs() && left_to_receive_ != next_send_; }
   void offer_burst() noexcept;
+  size_t lend_lane(Outbox& out) noexcept;
+  ssize_t took_lane(ssize_t taken, size_t lent) noexcept;
 
   // send_datapath.cc: requests in, completions out
   uint32_t send_straight(std::span<const fabric::SendWr> wrs) noexcept;
@@ -234,7 +239,7 @@ class QueuePair final : public fabric::QueuePair,
   // transmit_datapath.cc: bytes out
   void transmit() noexcept;
   bool may_transmit() const noexcept;
-  bool push(Outbox& out, const Cursor& after) noexcept;
+  bool push(Outbox& out, size_t lent, const Cursor& after) noexcept;
   bool pushed(ssize_t taken) noexcept;
   void pin(const Fpdu& fpdu) noexcept;
   bool tcp_is_full() noexcept;
@@ -420,6 +425,8 @@ class QueuePair final : public fabric::QueuePair,
   fabric::LaneUser* lane_user_ = nullptr;
   LaneTurn lane_turn_ = LaneTurn::kNone;
   bool in_burst_ = false;
+  bool lane_held_ = false;        // what waits in it may go with what is posted next
+  bool posted_ = false;           // something, since the last poll
   uint32_t lane_left_ = 0;        // messages that the user may still take in this poll
   uint32_t left_to_receive_ = 0;  // number of the message that it has left
   drivers::ReceiveQueue own_receives_;

@@ -27,7 +27,7 @@ uint32_t QueuePair::post_send(std::span<const fabric::SendWr> wrs) {
     return 0;
   if (lane_.begun())
     return 0;
-  send_lane();
+  posted_ = posted_ || !wrs.empty();
   drop_reported();
   const bool straight = std::ranges::none_of(wrs, goes_through_records) && nothing_waits();
   uint32_t taken = straight ? send_straight(wrs) : 0;
@@ -56,6 +56,7 @@ uint32_t QueuePair::send_straight(std::span<const fabric::SendWr> wrs) noexcept 
   RRDK_ASSERT(cursor_.record == tail_ && cut_ == 0 && kept_.empty(), cursor_.record, tail_);
   Outbox& out = cq_.outbox();
   out.clear();
+  const size_t lent = lend_lane(out);
   uint32_t number = cursor_.send_number;
   uint32_t count = 0;
   uint32_t spans = 0;
@@ -64,8 +65,9 @@ uint32_t QueuePair::send_straight(std::span<const fabric::SendWr> wrs) noexcept 
       break;
     spans += wrs[count].num_sges;
   }
-  const ssize_t sent = out.empty() ? 0 : out.send(socket_fd_);
-  const bool all = sent == static_cast<ssize_t>(out.length());
+  const ssize_t taken = out.empty() ? 0 : out.send(socket_fd_);
+  const bool all = taken == static_cast<ssize_t>(out.length());
+  const ssize_t sent = took_lane(taken, lent);
   for (const fabric::SendWr& wr : wrs.first(count)) {
     const bool is_send = wr.op == Op::kSend || wr.op == Op::kSendInvalidate;
     if (is_send && !all)

@@ -44,12 +44,14 @@ void QueuePair::transmit() noexcept {
   unsent_ = lane_.begun();
   if (unsent_)
     return;  // nothing goes before a message that is begun
-  send_lane();
+  if (!kept_.empty() || (cursor_.record == tail_ && cursor_.response == response_tail_))
+    send_lane();
   size_t given = 0;
   while ((cursor_.record != tail_ || cursor_.response != response_tail_ || !kept_.empty()) &&
          may_transmit()) {
     Outbox& out = cq_.outbox();
     out.clear();
+    const size_t lent = lend_lane(out);
     if (!kept_.empty())
       out.lend(kept_.data() + kept_sent_, kept_.size() - kept_sent_);
     Cursor at = cursor_;
@@ -63,7 +65,7 @@ void QueuePair::transmit() noexcept {
       return;
     }
     given += out.length();
-    if (!push(out, at))
+    if (!push(out, lent, at))
       return;
     if (given >= kMostAtOnce) {
       unsent_ = true;
@@ -76,12 +78,14 @@ bool QueuePair::may_transmit() const noexcept {
   return writable_ && status_.load(std::memory_order_relaxed) == Status::kEstablished;
 }
 
-// `after`: where the cursor is when all of it is with TCP. False: TCP takes no more for now.
-bool QueuePair::push(Outbox& out, const Cursor& after) noexcept {
+// `after`: where the cursor is when all of it is with TCP. The first `lent` bytes are the lane's.
+// False: TCP takes no more for now.
+bool QueuePair::push(Outbox& out, size_t lent, const Cursor& after) noexcept {
   out.drop_front(cut_);
   const ssize_t taken = out.send(socket_fd_);
+  const ssize_t posted = took_lane(taken, lent);
   if (taken != static_cast<ssize_t>(out.length())) [[unlikely]]
-    return pushed(taken);
+    return pushed(posted);
   drop_kept();
   cut_ = 0;
   for (uint64_t i = cursor_.record; i != after.record; ++i)
