@@ -91,6 +91,7 @@ class Responder {
   // Grants fewer credits, as it does by itself while Receives are scarce (RFC 5666 section 3.3). At
   // most options.credits.
   void set_granted_credits(uint32_t credits) noexcept {
+    RRDK_ON_CORE(link_.pool);
     grant.configure(std::min(credits, link_.options.credits));
   }
 

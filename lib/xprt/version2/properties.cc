@@ -328,6 +328,7 @@ bool Properties::grant(uint32_t wanted) noexcept {
 }
 
 bool Properties::raise(uint32_t receive_size) noexcept {
+  RRDK_ON_CORE(link_.pool);
   bool told = announced_ && link_.options.properties && !peer_refuses_;
   if (!told || receive_size <= link_.receives.size() ||
       receive_size > link_.options.max_receive_size)
