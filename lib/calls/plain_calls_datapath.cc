@@ -169,7 +169,7 @@ xprt::OutgoingCall::State* PlainCalls::take(fabric::Lane& lane) noexcept {
   // to the peer has to be given up by it.
   if (!_mm256_testz_si256(wrong, wrong) || !_mm_testz_si128(unlike, unlike) || accept_stat != 0 ||
       word != static_cast<uint32_t>(_mm256_extract_epi32(a, 7)) ||
-      message.invalidated() != requester.key_shown(*state)) [[unlikely]]
+      message.invalidated() != xprt::Requester::key_shown(*state)) [[unlikely]]
     return nullptr;
   const uint32_t bytes = length - kEmptyReply;
   if (bytes != 0) {
@@ -191,8 +191,8 @@ bool PlainCalls::take_with_result(fabric::Lane& lane, const fabric::LaneMessage&
   xprt::Requester& requester = *requester_;
   const uint32_t length = message.length();
   if (length < kEmptyReply + proto::kOneSegmentBytes ||
-      message.invalidated() != requester.key_shown(state) || !requester.make_room_for_plain(state))
-      [[unlikely]]
+      message.invalidated() != xprt::Requester::key_shown(state) ||
+      !requester.make_room_for_plain(state)) [[unlikely]]
     return false;
   std::byte* const bytes = state.receive.data();
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(bytes), a);
