@@ -294,9 +294,9 @@ bool Caller::Impl::reaches(const Call::Impl& call) {
   const runtime::OpenDevice* device = device_.load(std::memory_order_acquire);
   if (device == nullptr)
     return true;
-  RegionId region = device->out_of_reach(memory, call.outgoing.message);
+  RegionId region = device->out_of_reach(memory, call.message);
   if (region == kNoRegion && call.num_spans != 0)
-    region = device->out_of_reach(memory, std::span(call.spans).first(call.num_spans));
+    region = device->out_of_reach(memory, call.offered());
   if (region == kNoRegion) [[likely]]
     return true;
   uint32_t number = call.procedure.load(std::memory_order_relaxed);

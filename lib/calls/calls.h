@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -58,7 +59,11 @@ class CallEnd {
 //
 // It can outlive its Call: one that is destroyed in a pass of its core goes when it is no longer
 // busy().
-struct Call::Impl : runtime::WorkItem {
+//
+// It is one object with the engine's record of the call, which comes first. A plain call touches
+// what that has before `chunks`, and of this what is between `owner` and `caller_held`: nine cache
+// lines, and one more if it comes from another thread.
+struct Call::Impl : xprt::OutgoingCall, runtime::WorkItem {
   enum class Phase : uint8_t { kIdle, kWaiting, kEngine, kEnded };
   // What begin() returns when it is refused.
   struct Refused {
@@ -95,7 +100,6 @@ struct Call::Impl : runtime::WorkItem {
 
   Impl(Call& owner_in, std::shared_ptr<Caller::Impl> caller_in)
       : owner(owner_in), caller(*caller_in), caller_held(std::move(caller_in)) {
-    outgoing.user = this;
     cancelling.call = this;
     farewell.call = this;
   }
@@ -114,11 +118,17 @@ struct Call::Impl : runtime::WorkItem {
   [[gnu::noinline]] void begin_anew(const Binding& its, uint32_t its_procedure) noexcept;
   void undress() noexcept;
   Impl* dress() noexcept;
+  bool has_space(size_t segments) noexcept;
   void add_room(std::span<const MemorySpan> segments) noexcept;
   void add_room(Buffer room, uint32_t length) noexcept;
   // Whether it may be sent; else why not.
   CallStatus check() noexcept;
   void plan_reply() noexcept;
+  // The memory that is offered for results.
+  std::span<const MemorySpan> offered() const noexcept {
+    return num_spans != 0 ? std::span(chunks->spans).first(num_spans)
+                          : std::span<const MemorySpan>();
+  }
   void cancel_quietly() noexcept;
   void abandon() noexcept;
   CallStatus wait_for_end();
@@ -128,55 +138,51 @@ struct Call::Impl : runtime::WorkItem {
   void refuse_retired() noexcept;
   void refuse_in_child() noexcept;
 
-  Call& owner;
+  alignas(64) Call& owner;
   Caller::Impl& caller;
-  const std::shared_ptr<Caller::Impl> caller_held;  // it may be retired()
-  xprt::OutgoingCall outgoing;
   std::optional<Encoder> args;
-  bool begun = false;  // and not submitted since
-  Decoder results;
-  const xprt::StageRecord* stamped = nullptr;  // in the callback of a sampled call
-  rpc::ReplyHeader reply;
-  CallStatus status = CallStatus::kOk;
+  Decoder decoder;          // of the results
+  base::Links<Impl> links;  // in the one of the caller's lists that it is in
+  std::atomic<Completion> completion = nullptr;
+  void* argument = nullptr;
+  std::atomic<uint64_t> serial = 0;  // of submits, from 1 on
 
   // Of the call being made. Its first `head` bytes are those of the last one, too, if that was made
   // with the same binding, procedure and credential.
-  uint32_t head = 0;  // 0: they are not there
-  bool dressed = true;  // begin() has something to take back: offers, or what set_...() has set
-  bool planned = false;  // plan_reply() has been asked since
-  std::atomic<const Binding*> binding = nullptr;
-  const ProcedureBinding* checked_procedures = nullptr;  // of that one, as it was checked
-  bool binding_ok = false;
+  uint32_t head = 0;     // 0: they are not there
   uint32_t program = 0;  // and version, of the header
   uint32_t version = 0;
   std::atomic<uint32_t> procedure = 0;
-  const ProcedureBinding* entry = nullptr;  // of the procedure; null: it has none
+  std::atomic<const Binding*> binding = nullptr;
+  const ProcedureBinding* checked_procedures = nullptr;  // of that one, as it was checked
+  uint64_t credential_version = 0;                       // the caller's, as of the last begin()
   uint32_t timeout_ms = 0;
+  Phase phase = Phase::kIdle;
+  bool begun = false;    // and not submitted since
+  bool dressed = true;   // begin() has something to take back: offers, or what set_...() has set
+  bool planned = false;  // plan_reply() has been asked since
   bool retransmit = false;
-  uint64_t variable_reply = 0;
-  bool transformed = false;  // forbid_ddp()
-  uint32_t growth = 0;       // of the transformed reply
-  uint32_t num_rooms = 0;
-  uint32_t num_spans = 0;
-  bool too_many = false;
-  CallStatus bad_room = CallStatus::kOk;  // why it can not be sent with the room that was offered
-  std::array<xprt::ResultRoom, kMaxOffers> rooms;
-  std::array<MemorySpan, kMaxOfferSegments> spans;
-  std::atomic<Completion> completion = nullptr;
-  void* argument = nullptr;
-  // The caller's, as of the last begin().
-  uint64_t credential_version = 0;
-  std::shared_ptr<const rpc::PreparedAuth> credential;
-
+  bool timed = false;  // seen since submit(): its deadline is set, if it has one
   // Callers see whether it is in flight; the phase is the core's alone.
   std::atomic<bool> in_flight = false;   // until the callback begins
   std::atomic<bool> delivering = false;  // until it has returned
   std::atomic<bool> abandoned = false;   // its Call is being destroyed: no callback any more
   std::atomic<bool> let_go = false;      // by Call::abandon(): to destroy it is no mistake
-  Phase phase = Phase::kIdle;
-  bool timed = false;                // seen since submit(): its deadline is set, if it has one
-  std::atomic<uint64_t> serial = 0;  // of submits, from 1 on
   std::atomic<bool> cancel_wanted = false;
+
+  // What few calls need.
+  const std::shared_ptr<Caller::Impl> caller_held;  // it may be retired()
+  const xprt::StageRecord* stamped = nullptr;       // in the callback of a sampled call
+  rpc::ReplyHeader reply_header;
+  const ProcedureBinding* entry = nullptr;  // of the procedure; null: it has none
+  std::shared_ptr<const rpc::PreparedAuth> credential;
+  uint64_t variable_reply = 0;
+  uint32_t growth = 0;     // of the transformed reply
+  uint32_t num_rooms = 0;  // offered, in chunks->results
+  uint32_t num_spans = 0;  // of these, in chunks->spans
+  bool binding_ok = false;
+  bool transformed = false;               // forbid_ddp()
+  CallStatus bad_room = CallStatus::kOk;  // why it can not be sent with the rooms that were offered
   Cancel cancelling;
   Farewell farewell;
   // For submit_and_wait(), in turns: a wait that gives up leaves its own to the callback, which the
@@ -186,9 +192,12 @@ struct Call::Impl : runtime::WorkItem {
   uint32_t waits_given_up = 0;
   CallEnd& end() noexcept { return ends[waits_given_up % ends.size()]; }
   std::unique_ptr<Refused> refused;
-  base::Links<Impl> links;  // in the one of the caller's lists that it is in
 };
-static_assert(sizeof(Call::Impl) <= 2208);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Winvalid-offsetof"
+static_assert(offsetof(Call::Impl, caller_held) - offsetof(Call::Impl, owner) <= 288 &&
+              offsetof(Call::Impl, owner) <= 320 && sizeof(Call::Impl) <= 832);
+#pragma GCC diagnostic pop
 
 // Calls of one Caller, of its core's thread. A call is in one list at a time.
 using CallList = base::List<Call::Impl, &Call::Impl::links>;
@@ -294,7 +303,7 @@ struct Caller::Impl {
   }
 
   // The core's thread: what its Link is told of.
-  void ended(xprt::OutgoingCall& outgoing) noexcept;
+  void ended(Call::Impl& call) noexcept;
   // Calls that have not got one have their deadlines from here on.
   void set_deadlines(uint64_t now_ns) noexcept;
 

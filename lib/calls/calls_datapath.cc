@@ -24,7 +24,7 @@ Encoder& Call::begin(const Binding& binding, uint32_t procedure) noexcept {
     c.undress();
   c.begun = true;
   c.let_go.store(false, std::memory_order_relaxed);  // another thread may be at ~Call()
-  c.results = {};  // the last reply's buffers go back when this call is submitted
+  c.decoder = {};  // the last reply's buffers go back when this call is submitted
   if (!c.is_for(binding, procedure) || !c.args->keep_first(c.head)) [[unlikely]]
     c.begin_anew(binding, procedure);
   return *c.args;
@@ -52,8 +52,7 @@ void Call::Impl::begin_anew(const Binding& its, uint32_t its_procedure) noexcept
   version = its.version;
   entry = its.find(its_procedure);
   planned = false;
-  args.emplace(outgoing.message, caller.memory, caller.defaults.inline_size,
-               caller.defaults.max_call);
+  args.emplace(message, caller.memory, caller.defaults.inline_size, caller.defaults.max_call);
   // The engine puts the XID in when it sends.
   rpc::encode_call(*args, 0, {program, version, its_procedure},
                    credential ? credential->bytes() : std::span<const std::byte>());
@@ -68,12 +67,23 @@ void Call::Impl::undress() noexcept {
   retransmit = caller.defaults.retransmit;
   variable_reply = 0;
   transformed = false;
-  while (num_rooms != 0)
-    outgoing.rooms[--num_rooms].reset();
-  outgoing.released = nullptr;
-  num_spans = 0;
-  too_many = false;
+  if (chunks != nullptr) {
+    for (Buffer& room : std::span(chunks->rooms).first(num_rooms))
+      room.reset();
+  }
+  released = nullptr;
+  num_rooms = num_spans = 0;
   bad_room = CallStatus::kOk;
+}
+
+// For one more room.
+bool Call::Impl::has_space(size_t segments) noexcept {
+  const bool fits = num_rooms != kMaxOffers && segments <= kMaxOfferSegments - num_spans;
+  if (fits && take_chunks()) [[likely]]
+    return true;
+  if (bad_room == CallStatus::kOk)
+    bad_room = fits ? CallStatus::kNoMemory : CallStatus::kTooLarge;
+  return false;
 }
 
 void Call::Impl::add_room(std::span<const MemorySpan> segments) noexcept {
@@ -83,32 +93,28 @@ void Call::Impl::add_room(std::span<const MemorySpan> segments) noexcept {
     if (!caller.memory.contains(span)) [[unlikely]]
       bad_room = CallStatus::kInvalidMemory;
   }
-  if (num_rooms == kMaxOffers || segments.size() > kMaxOfferSegments - num_spans) {
-    too_many = true;
+  if (!has_space(segments.size()))
     return;
-  }
-  MemorySpan* first = spans.data() + num_spans;
+  MemorySpan* first = chunks->spans.data() + num_spans;
   std::ranges::copy(segments, first);
   num_spans += static_cast<uint32_t>(segments.size());
-  rooms[num_rooms++] = {{first, segments.size()}};
+  chunks->results[num_rooms++] = {{first, segments.size()}};
 }
 
 void Call::Impl::add_room(Buffer room, uint32_t length) noexcept {
   if (dress() == nullptr) [[unlikely]]
     return;
-  if (num_rooms == kMaxOffers || num_spans == kMaxOfferSegments) [[unlikely]] {
-    too_many = true;
+  if (!has_space(1)) [[unlikely]]
     return;
-  }
   if (!room || room.capacity() < length || !caller.memory.contains(room.first(length)))
       [[unlikely]] {
     bad_room = !room ? CallStatus::kNoMemory : CallStatus::kInvalidMemory;
     return;
   }
-  MemorySpan& span = spans[num_spans++];
+  MemorySpan& span = chunks->spans[num_spans++];
   span = room.first(length);
-  outgoing.rooms[num_rooms] = std::move(room);
-  rooms[num_rooms++] = {{&span, 1}};
+  chunks->rooms[num_rooms] = std::move(room);
+  chunks->results[num_rooms++] = {{&span, 1}};
 }
 
 void Call::offer(MemorySpan room) noexcept {
@@ -156,8 +162,8 @@ void Call::set_retransmit(bool retransmit) noexcept {
 
 void Call::on_released(Released released, void* argument) noexcept {
   if (Impl* const c = impl_->dress()) {
-    c->outgoing.released = released;
-    c->outgoing.released_argument = argument;
+    c->released = released;
+    c->released_argument = argument;
   }
 }
 
@@ -167,11 +173,11 @@ CallStatus Call::Impl::check() noexcept {
   if (bad_room != CallStatus::kOk) [[unlikely]]
     return bad_room;
   uint32_t eligible = entry != nullptr ? entry->eligible_results : 0;
-  if (too_many || num_rooms > eligible)
+  if (num_rooms > eligible)
     return CallStatus::kTooLarge;
   switch (args->fault()) {
     case EncoderFault::kNone:
-      if (num_spans != 0 || outgoing.message.borrows()) [[unlikely]]
+      if (num_spans != 0 || message.borrows()) [[unlikely]]
         return caller.reaches(*this) ? CallStatus::kOk : CallStatus::kInvalidMemory;
       return CallStatus::kOk;
     case EncoderFault::kLimit:
@@ -189,17 +195,17 @@ CallStatus Call::Impl::check() noexcept {
 // How large the reply can be, and what of it may be placed.
 void Call::Impl::plan_reply() noexcept {
   uint64_t variable = variable_reply;
-  uint32_t offered = num_rooms;
+  results = {};
   if (transformed) [[unlikely]] {
-    for (const MemorySpan& span : std::span(spans).first(num_spans))
+    for (const MemorySpan& span : offered())
       variable += span.length;
     variable += uint64_t{growth} + 3 * num_rooms;  // with pads
-    offered = 0;
+  } else if (num_rooms != 0) {
+    results = {chunks->results.data(), num_rooms};
   }
-  outgoing.results = {rooms.data(), offered};
-  outgoing.max_reply = Binding::max_reply_of(entry, variable);
-  outgoing.no_ddp = transformed;
-  outgoing.only_short = !Binding::allows_long_of(entry);
+  max_reply = Binding::max_reply_of(entry, variable);
+  no_ddp = transformed;
+  only_short = !Binding::allows_long_of(entry);
   planned = binding_ok && !dressed;
 }
 
@@ -208,7 +214,7 @@ bool Call::submit(Completion completion, void* argument) noexcept {
   if (c.begun && !c.caller.retired() && !base::forked) [[likely]] {
     c.begun = false;
     c.args->finish();
-    const bool is_fine = c.planned && c.args->ok() && !c.outgoing.message.borrows();
+    const bool is_fine = c.planned && c.args->ok() && !c.message.borrows();
     c.status = is_fine ? CallStatus::kOk : c.check();
     if (!c.planned) [[unlikely]]
       c.plan_reply();
@@ -221,7 +227,8 @@ bool Call::submit(Completion completion, void* argument) noexcept {
   bool wanted = completion != nullptr && !c.abandoned.load(std::memory_order_relaxed);
   c.completion.store(wanted ? completion : no_callback, std::memory_order_relaxed);
   c.argument = argument;
-  c.outgoing.resend = c.outgoing.sent = c.outgoing.state->mended = false;
+  c.resend = c.sent = false;
+  c.unmend();
   c.serial.store(c.serial.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   c.cancel_wanted.store(false, std::memory_order_relaxed);
   c.in_flight.store(true, std::memory_order_release);
@@ -243,30 +250,31 @@ CallStatus Call::status() const noexcept {
 }
 
 bool Call::sent() const noexcept {
-  const xprt::OutgoingCall& outgoing = impl_->outgoing;
-  return outgoing.sent || outgoing.resend || outgoing.state->mended;
+  const xprt::OutgoingCall& outgoing = *impl_;
+  return outgoing.sent || outgoing.resend || outgoing.mended;
 }
 
 Decoder& Call::results() noexcept {
-  return impl_->results;
+  return impl_->decoder;
 }
 
 Buffer Call::take_offered(uint32_t k) noexcept {
-  if (k >= impl_->num_rooms || impl_->in_flight.load(std::memory_order_acquire))
+  if (k >= impl_->num_rooms || impl_->in_flight.load(std::memory_order_acquire) ||
+      impl_->chunks == nullptr)  // the peer has them
     return {};
-  return std::move(impl_->outgoing.rooms[k]);
+  return std::move(impl_->chunks->rooms[k]);
 }
 
 uint32_t Call::mismatch_low() const noexcept {
-  return impl_->reply.mismatch_low;
+  return impl_->reply_header.mismatch_low;
 }
 
 uint32_t Call::mismatch_high() const noexcept {
-  return impl_->reply.mismatch_high;
+  return impl_->reply_header.mismatch_high;
 }
 
 AuthStat Call::auth_stat() const noexcept {
-  return impl_->reply.auth_stat;
+  return impl_->reply_header.auth_stat;
 }
 
 std::optional<StampedCall> Call::stamps() const noexcept {
@@ -284,8 +292,8 @@ TransportError Call::transport_error() const noexcept {
     default:
       return {};
   }
-  const proto::ErrorBody& said = impl_->outgoing.error;
-  return {.version = impl_->outgoing.error_version,
+  const proto::ErrorBody& said = impl_->error;
+  return {.version = impl_->error_version,
           .code = said.raw,
           .low = said.low,
           .high = said.high,
@@ -297,13 +305,13 @@ TransportError Call::transport_error() const noexcept {
 // From the core's side of submit() to the callback.
 
 void Caller::Impl::submit(Call::Impl& call) noexcept {
-  call.outgoing.submitted_ticks = 0;
+  call.submitted_ticks = 0;
   if (core().here()) {
     start(call);
     return;
   }
   if (core().call_pool().stages().on()) [[unlikely]]
-    call.outgoing.submitted_ticks = base::Tsc::ticks();
+    call.submitted_ticks = base::Tsc::ticks();
   call.run = [](WorkItem& item) {
     auto& queued = static_cast<Call::Impl&>(item);
     queued.caller.start(queued);
@@ -323,8 +331,8 @@ void Caller::Impl::start(Call::Impl& call) noexcept {
       call.abandoned.load(std::memory_order_relaxed)) [[unlikely]]
     return end_later(call, CallStatus::kCancelled);
 
-  call.outgoing.deadline_ns = 0;
-  call.outgoing.repeatable = call.retransmit || call.procedure.load(std::memory_order_relaxed) == 0;
+  call.deadline_ns = 0;
+  call.repeatable = call.retransmit || call.procedure.load(std::memory_order_relaxed) == 0;
   call.timed = false;
   if (up_ == nullptr) [[unlikely]]
     return start_without_link(call);
@@ -344,7 +352,7 @@ void Caller::Impl::to_engine(Call::Impl& call) noexcept {
   call.phase = Call::Impl::Phase::kEngine;
   in_engine_.push_front(call);
   bool outer = std::exchange(deferring_, true);
-  carrier_->engine().submit(call.outgoing);
+  carrier_->engine().submit(call);
   deferring_ = outer;
   core_.mark_dirty(*carrier_);
 }
@@ -359,7 +367,7 @@ void Caller::Impl::set_deadlines(uint64_t now_ns) noexcept {
       break;
     call.timed = true;
     if (call.timeout_ms != 0)
-      call.outgoing.deadline_ns = now_ns + uint64_t{call.timeout_ms} * 1'000'000;
+      call.deadline_ns = now_ns + uint64_t{call.timeout_ms} * 1'000'000;
   }
 }
 
@@ -395,7 +403,7 @@ void Caller::Impl::stop(Call::Impl& call) noexcept {
   if (call.phase != Call::Impl::Phase::kEngine)
     return;  // it has ended, or start() will see what is wanted
   bool outer = std::exchange(deferring_, true);
-  carrier_->engine().cancel(call.outgoing);
+  carrier_->engine().cancel(call);
   deferring_ = outer;
   core_.mark_dirty(*carrier_);
 }
@@ -406,28 +414,27 @@ void Caller::Impl::stop_all() noexcept {
 }
 
 CallStatus Caller::Impl::ended_status(Call::Impl& call) noexcept {
-  CallStatus status = call.outgoing.status;
+  CallStatus status = call.status;
   if (status == CallStatus::kOk) [[likely]] {
-    call.results = Decoder(call.outgoing.reply, call.outgoing.placed);
-    if (!rpc::decode_reply(call.results, call.reply)) {
+    call.decoder = Decoder(call.reply, call.placed);
+    if (!rpc::decode_reply(call.decoder, call.reply_header)) {
       carrier_->engine().count_refusal(Refusal::kBadReplyHeader);
       return CallStatus::kMalformedReply;
     }
-    return rpc::call_status(call.reply);
+    return rpc::call_status(call.reply_header);
   }
   bool unsent = status == CallStatus::kNoMemory || status == CallStatus::kTooLarge;
-  if (unsent && call.outgoing.resend)
+  if (unsent && call.resend)
     return CallStatus::kConnectionLost;  // an earlier connection has carried it
   bool by_us = status == CallStatus::kCancelled || status == CallStatus::kConnectionLost;
   return by_us && shutting_down ? CallStatus::kShutdown : status;
 }
 
-void Caller::Impl::ended(xprt::OutgoingCall& outgoing) noexcept {
+void Caller::Impl::ended(Call::Impl& call) noexcept {
   RRDK_ON_CORE(core_);
-  auto& call = *static_cast<Call::Impl*>(outgoing.user);
   RRDK_ASSERT(call.phase == Call::Impl::Phase::kEngine && carrier_ != nullptr, call.phase);
   in_engine_.remove(call);
-  if (outgoing.status == CallStatus::kConnectionLost && take_back(call)) [[unlikely]]
+  if (call.status == CallStatus::kConnectionLost && take_back(call)) [[unlikely]]
     return;
   CallStatus status = ended_status(call);
   if (deferring_) [[unlikely]]
@@ -464,14 +471,15 @@ void Caller::Impl::note_called(xprt::StageRecord& stages, const Call::Impl& call
 void Caller::Impl::deliver(Call::Impl& call) noexcept {
   RRDK_ON_CORE(core_);
   RRDK_ASSERT(call.phase >= Call::Impl::Phase::kEngine && call.in_flight.load(), call.phase);
-  if (auto* released = std::exchange(call.outgoing.released, nullptr)) [[unlikely]]
-    released(call.outgoing.released_argument);
+  auto* released = call.dressed ? std::exchange(call.released, nullptr) : nullptr;
+  if (released != nullptr) [[unlikely]]
+    released(call.released_argument);
   ++(call.status == CallStatus::kOk ? counters_.calls_ok : counters_.calls_failed);
   counters_.calls_timed_out += call.status == CallStatus::kTimeout;
   call.phase = Call::Impl::Phase::kIdle;
   Completion completion = call.completion.load(std::memory_order_relaxed);
   void* argument = call.argument;
-  xprt::StageRecord* const stages = std::exchange(call.outgoing.stages, nullptr);
+  xprt::StageRecord* const stages = std::exchange(call.stages, nullptr);
   if (stages != nullptr) [[unlikely]] {
     note_called(*stages, call);
     call.stamped = stages;

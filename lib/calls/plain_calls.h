@@ -28,9 +28,9 @@ class PlainCalls final : public fabric::LaneUser {
 
  private:
   bool look() noexcept;
-  xprt::OutgoingCall::State* take(fabric::Lane& lane) noexcept;
+  Call::Impl* take(fabric::Lane& lane) noexcept;
   bool take_with_result(fabric::Lane& lane, const fabric::LaneMessage& message, __m256i a,
-                        xprt::OutgoingCall::State& state) noexcept;
+                        Call::Impl& call) noexcept;
 
   // The header of a call, words 0 to 7, but for the XIDs.
   alignas(32) std::array<uint32_t, 8> header_ = {};

@@ -98,37 +98,36 @@ bool PlainCalls::look() noexcept {
 }
 
 bool PlainCalls::submit(Call::Impl& call) noexcept {
-  xprt::OutgoingCall& outgoing = call.outgoing;
-  const std::span<const Piece> pieces = outgoing.message.pieces();
-  if (outgoing.resend) [[unlikely]]
+  const std::span<const Piece> pieces = call.message.pieces();
+  if (call.resend) [[unlikely]]
     return false;
-  const bool has_chunk = !outgoing.results.empty() || !is_plain(pieces);
-  if (has_chunk && (requester_ == nullptr || !requester_->may_have_chunk(outgoing))) [[unlikely]]
+  const bool has_chunk = !call.results.empty() || !is_plain(pieces);
+  if (has_chunk && (requester_ == nullptr || !requester_->may_have_chunk(call))) [[unlikely]]
     return false;
   if ((requester_ == nullptr || !requester_->may_begin_plain()) && !look()) [[unlikely]]
     return false;
-  const uint64_t stream = has_chunk ? pieces[0].bytes.length : outgoing.message.stream_length();
+  const uint64_t stream = has_chunk ? pieces[0].bytes.length : call.message.stream_length();
   const uint64_t length = kTransport + (has_chunk ? proto::kOneSegmentBytes : 0) + stream;
-  if (length > longest_ || outgoing.max_reply > longest_reply_ || length % 4 != 0) [[unlikely]]
+  if (length > longest_ || call.max_reply > longest_reply_ || length % 4 != 0) [[unlikely]]
     return false;
   // First, since it may end the connection.
-  if (has_chunk && !requester_->bind_chunk(outgoing)) [[unlikely]]
+  if (has_chunk && !requester_->bind_chunk(call)) [[unlikely]]
     return false;
   std::byte* const to = lane_->begin(static_cast<uint32_t>(length));
   if (to == nullptr) [[unlikely]] {
     if (has_chunk)
-      requester_->release_chunk(*outgoing.state);
+      requester_->release_chunk(call);
     return false;
   }
 
-  const uint32_t xid = requester_->begin_plain(outgoing);
+  const uint32_t xid = requester_->begin_plain(call);
   call.phase = Call::Impl::Phase::kEngine;
   caller_.in_engine_.push_front(call);
   const bool sampled = link_.core().call_pool().stages().samples(xid);
   if (sampled) [[unlikely]]
-    requester_->sample(outgoing);
+    requester_->sample(call);
   if (has_chunk) {
-    requester_->encode_chunk(outgoing, to);
+    requester_->encode_chunk(call, to);
     std::byte* const rpc = to + kTransportOfOne;
     xdr::store_u32(rpc, xid);
     gather(rpc, pieces.first(1));
@@ -147,7 +146,7 @@ bool PlainCalls::submit(Call::Impl& call) noexcept {
 }
 
 // The reply that is next, taken if it is one to a plain call. Null: it is for the general way.
-xprt::OutgoingCall::State* PlainCalls::take(fabric::Lane& lane) noexcept {
+Call::Impl* PlainCalls::take(fabric::Lane& lane) noexcept {
   xprt::Requester& requester = *requester_;
   const fabric::LaneMessage message = lane.peek();
   const uint32_t length = message.length();
@@ -155,12 +154,13 @@ xprt::OutgoingCall::State* PlainCalls::take(fabric::Lane& lane) noexcept {
     return nullptr;
   const auto a = message.load<__m256i>(0);
   const auto word = static_cast<uint32_t>(_mm256_extract_epi32(a, 0));
-  xprt::OutgoingCall::State* const state = requester.match_plain(be(word));
-  if (state == nullptr) [[unlikely]]
+  xprt::OutgoingCall* const found = requester.match_plain(be(word));
+  if (found == nullptr) [[unlikely]]
     return nullptr;
+  auto& call = static_cast<Call::Impl&>(*found);
   const __m256i wrong = _mm256_and_si256(_mm256_xor_si256(a, load(kReply)), load(kSame));
-  if (state->num_results != 0)
-    return take_with_result(lane, message, a, *state) ? state : nullptr;
+  if (call.num_results != 0)
+    return take_with_result(lane, message, a, call) ? &call : nullptr;
   const auto b = message.load<__m128i>(32);
   const auto accept_stat = message.load<uint32_t>(48);
   const __m128i unlike =
@@ -169,32 +169,32 @@ xprt::OutgoingCall::State* PlainCalls::take(fabric::Lane& lane) noexcept {
   // to the peer has to be given up by it.
   if (!_mm256_testz_si256(wrong, wrong) || !_mm_testz_si128(unlike, unlike) || accept_stat != 0 ||
       word != static_cast<uint32_t>(_mm256_extract_epi32(a, 7)) ||
-      message.invalidated() != xprt::Requester::key_shown(*state)) [[unlikely]]
+      message.invalidated() != xprt::Requester::key_shown(call)) [[unlikely]]
     return nullptr;
   const uint32_t bytes = length - kEmptyReply;
   if (bytes != 0) {
-    if (!requester.make_room_for_plain(*state)) [[unlikely]]
+    if (!requester.make_room_for_plain(call)) [[unlikely]]
       return nullptr;
-    message.copy(state->receive.data(), kEmptyReply, bytes);
+    message.copy(call.receive.data(), kEmptyReply, bytes);
   }
-  state->whole = {bytes != 0 ? state->receive.data() : nullptr, bytes};
+  call.whole = {bytes != 0 ? call.receive.data() : nullptr, bytes};
   lane.take(message);
   requester.take_plain_grant(be(static_cast<uint32_t>(_mm256_extract_epi32(a, 2))));
-  if (state->num_offers != 0)
-    requester.release_chunk(*state);
-  return state;
+  if (call.num_offers != 0)
+    requester.release_chunk(call);
+  return &call;
 }
 
 // One that names the memory of a result. What is looked at is our copy of it.
 bool PlainCalls::take_with_result(fabric::Lane& lane, const fabric::LaneMessage& message, __m256i a,
-                                  xprt::OutgoingCall::State& state) noexcept {
+                                  Call::Impl& call) noexcept {
   xprt::Requester& requester = *requester_;
   const uint32_t length = message.length();
   if (length < kEmptyReply + proto::kOneSegmentBytes ||
-      message.invalidated() != xprt::Requester::key_shown(state) ||
-      !requester.make_room_for_plain(state)) [[unlikely]]
+      message.invalidated() != xprt::Requester::key_shown(call) ||
+      !requester.make_room_for_plain(call)) [[unlikely]]
     return false;
-  std::byte* const bytes = state.receive.data();
+  std::byte* const bytes = call.receive.data();
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(bytes), a);
   message.copy(bytes + sizeof a, sizeof a, length - static_cast<uint32_t>(sizeof a));
   const auto at = [bytes](uint32_t word) { return xdr::load_u32(bytes + word * 4); };
@@ -202,13 +202,13 @@ bool PlainCalls::take_with_result(fabric::Lane& lane, const fabric::LaneMessage&
       at(1) == 1 && (at(3) | at(4)) == 0 && at(5) == 1 && at(6) == 1 && (at(11) | at(12)) == 0;
   const bool accepted = at(13) == at(0) && at(14) == 1 && (at(15) | at(16) | at(17) | at(18)) == 0;
   if (!one || !accepted ||
-      !requester.take_result(state, {at(7), at(8), xdr::load_u64(bytes + 9 * 4)})) [[unlikely]]
+      !requester.take_result(call, {at(7), at(8), xdr::load_u64(bytes + 9 * 4)})) [[unlikely]]
     return false;
   constexpr uint32_t kBefore = kEmptyReply + proto::kOneSegmentBytes;
-  state.whole = {bytes + kBefore, length - kBefore};
+  call.whole = {bytes + kBefore, length - kBefore};
   lane.take(message);
   requester.take_plain_grant(at(2));
-  requester.release_chunk(state);
+  requester.release_chunk(call);
   return true;
 }
 
@@ -224,17 +224,16 @@ void PlainCalls::on_burst(fabric::Lane& lane, uint32_t most) noexcept {
   uint32_t taken = 0;
   // The callback may close the connection, or begin a capture.
   while (taken != most && link_.lane_open()) {
-    xprt::OutgoingCall::State* const state = take(lane);
-    if (state == nullptr) [[unlikely]]
+    Call::Impl* const next = take(lane);
+    if (next == nullptr) [[unlikely]]
       break;
     ++taken;
-    auto& call = *static_cast<Call::Impl*>(state->call->user);
-    requester.end_plain(*state);
-    if (call.outgoing.stages != nullptr) [[unlikely]]
-      call.outgoing.stages->stamp(Stage::kSeen);
+    Call::Impl& call = *next;
+    requester.end_plain(call);
+    if (call.stages != nullptr) [[unlikely]]
+      call.stages->stamp(Stage::kSeen);
     caller_.in_engine_.remove(call);
-    call.status = CallStatus::kOk;
-    call.results = Decoder(state->whole, kReplyHeader, call.outgoing.placed);
+    call.decoder = Decoder(call.whole, kReplyHeader, call.placed);
     caller_.deliver(call);
     if (requester.waiting()) [[unlikely]] {
       requester.pump();

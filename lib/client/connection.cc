@@ -94,8 +94,8 @@ void ClientConnection::Impl::on_call(xprt::ServedCall& call) {
 // Calls that the library makes itself (keepalive, CONF_RDMA) have no Call behind them, and neither
 // have messages of send_option().
 void ClientConnection::Impl::on_call_ended(xprt::OutgoingCall& outgoing) {
-  if (outgoing.user != nullptr) [[likely]]
-    ended(outgoing);
+  if (!outgoing.by_library) [[likely]]
+    ended(static_cast<Call::Impl&>(outgoing));
   else if (outgoing.option != nullptr)
     on_option_ended(outgoing);
   else if (&outgoing == config_.get())

@@ -278,8 +278,10 @@ std::optional<calls::NullCall> ClientConnection::Impl::probe_call() const noexce
 // Whatever is answered will do, so it goes without a credential, as NULL calls may.
 bool ClientConnection::Impl::send_probe() {
   const calls::NullCall call = *probe_call();
-  if (!probe_)
+  if (!probe_) {
     probe_ = std::make_unique<xprt::OutgoingCall>();
+    probe_->by_library = true;
+  }
   {
     Encoder args(probe_->message, runtime.memory, kProbeBytes, kProbeBytes);
     rpc::encode_call(args, 0, {call.program, call.version, kNullProcedure}, {});

@@ -405,7 +405,7 @@ namespace rrdk {
 bool ClientConnection::Impl::carries(const Call::Impl& call) const noexcept {
   if (!will_reconnect())
     return false;
-  bool maybe_seen = call.outgoing.sent || call.outgoing.resend;
+  bool maybe_seen = call.sent || call.resend;
   return call.retransmit || !maybe_seen;
 }
 
@@ -424,7 +424,7 @@ bool ClientConnection::Impl::take_back(Call::Impl& call) noexcept {
 }
 
 void ClientConnection::Impl::let_go(Call::Impl& call) noexcept {
-  (call.outgoing.resend ? again_ : unsent_).remove(call);
+  (call.resend ? again_ : unsent_).remove(call);
 }
 
 void ClientConnection::Impl::keep_waiting(Call::Impl& call) noexcept {
@@ -432,10 +432,10 @@ void ClientConnection::Impl::keep_waiting(Call::Impl& call) noexcept {
   if (call.cancel_wanted.load(std::memory_order_relaxed) ||
       call.abandoned.load(std::memory_order_relaxed))
     return end_later(call, CallStatus::kCancelled);
-  call.outgoing.resend |= call.outgoing.sent;
-  call.outgoing.sent = false;
+  call.resend |= call.sent;
+  call.sent = false;
   call.phase = Call::Impl::Phase::kWaiting;
-  (call.outgoing.resend ? again_ : unsent_).push(call);
+  (call.resend ? again_ : unsent_).push(call);
   if (!waiting_timer_.running())
     arm_waiting_timer(core().now());
 }
@@ -458,8 +458,8 @@ void ClientConnection::Impl::look_at(CallList& list, uint64_t now_ns) noexcept {
     if (!call.timed) {
       call.timed = true;
       if (call.timeout_ms != 0)
-        call.outgoing.deadline_ns = now_ns + call.timeout_ms * kMs;
-    } else if (call.outgoing.deadline_ns != 0 && call.outgoing.deadline_ns <= now_ns) {
+        call.deadline_ns = now_ns + call.timeout_ms * kMs;
+    } else if (call.deadline_ns != 0 && call.deadline_ns <= now_ns) {
       list.remove(call);
       end_later(call, CallStatus::kTimeout);
     }

@@ -39,8 +39,10 @@ Answer read_answer(const xprt::OutgoingCall& call, ccp::Reply& limits, CallStatu
 }  // namespace
 
 void ClientConnection::Impl::begin_config() {
-  if (!config_)
+  if (!config_) {
     config_ = std::make_unique<xprt::OutgoingCall>();
+    config_->by_library = true;
+  }
   xprt::Connection& engine = link_->engine();
   const std::shared_ptr<const rpc::PreparedAuth> present = credential();
   {

@@ -119,6 +119,7 @@ Result<void> ClientConnection::Impl::send_option(const OptionRequest& request, O
   call->option.payload = call->payload;
   call->option.room = call->room;
   call->outgoing.option = &call->option;
+  call->outgoing.by_library = true;
   // The core has it alone: buffers go back there, and before whoever is told goes on.
   post([this, call = std::move(call)] { start_option(call); });
   return {};

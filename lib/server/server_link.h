@@ -106,7 +106,9 @@ class ServerLink final : public runtime::Link,
   void tell_closed();
 
   void on_call(xprt::ServedCall& call) override { take(call); }
-  void on_call_ended(xprt::OutgoingCall& call) override { back_->ended(call); }
+  void on_call_ended(xprt::OutgoingCall& call) override {
+    back_->ended(static_cast<Call::Impl&>(call));
+  }
   void on_chunks_taken() override;
   bool may_grow(uint32_t bytes, uint32_t receives) override;
   void on_access_failed(uint32_t xid) override;

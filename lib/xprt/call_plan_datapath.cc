@@ -91,7 +91,7 @@ struct Requester::Draft {
   uint64_t reduced = 0;     // bytes of the stream that are left
   uint64_t reply_bytes = 0;
   uint32_t write_list = 0;    // bytes of it in a header
-  uint64_t inline_reply = 0;  // State's
+  uint64_t inline_reply = 0;  // the slot's
   Padding padding;            // RFC 5666's compatibility mode
 
   uint32_t offers() const noexcept {
@@ -111,11 +111,14 @@ struct Requester::Draft {
   }
 };
 
-Requester::Plan Requester::plan_call(State& call) noexcept {
-  const Message& message = call.call->message;
+Requester::Plan Requester::plan_call(OutgoingCall& call) noexcept {
+  const Message& message = call.message;
   if (message.pieces().empty() || message.pieces()[0].item ||
       message.pieces()[0].bytes.length < kRpcStart)
-    return call.call->option != nullptr ? plan_option(call) : Plan::kTooLarge;
+    return call.option != nullptr ? plan_option(call) : Plan::kTooLarge;
+  if (!call.take_chunks()) [[unlikely]]
+    return Plan::kNoMemory;
+  call.way = CallWay::kPlanned;
   xdr::store_u32(message.pieces()[0].bytes.data, call.xid);
   if (has_one_chunk(call)) [[likely]]
     return plan_one_chunk(call);
@@ -128,15 +131,14 @@ Requester::Plan Requester::plan_call(State& call) noexcept {
     return Plan::kWait;
   offer(call, draft);
   write_header(call, draft);
-  call.inline_reply = draft.inline_reply;
+  slots_[call.slot].inline_reply = draft.inline_reply;
   link_.counters.long_calls += draft.is_long;
   return Plan::kReady;
 }
 
 // Most calls: a short run of bytes, perhaps with items that travel with it, and a reply that fits
 // inline. Decided here as in draft_call().
-bool Requester::is_plain(const State& state) const noexcept {
-  const OutgoingCall& call = *state.call;
+bool Requester::is_plain(const OutgoingCall& call) const noexcept {
   const uint32_t header = proto::min_header(link_.wire);
   std::span<const Piece> pieces = call.message.pieces();
   if (pieces.empty() || pieces[0].item || !call.results.empty() || call.force_long)
@@ -148,49 +150,54 @@ bool Requester::is_plain(const State& state) const noexcept {
   const uint64_t length = call.message.stream_length();
   return pieces[0].bytes.length >= kRpcStart && header + length <= link_.calls.send &&
          call.max_reply <= link_.calls.receive - header && length <= link_.options.max_call &&
-         call.max_reply <= link_.options.max_reply && state.reply_extra == 0;
+         call.max_reply <= link_.options.max_reply && !call.mended;
 }
 
-// Plans such a call, and posts it unless others wait to be sent.
-void Requester::send_plain(State& call) noexcept {
-  RRDK_ASSERT(call.plan.num_sges == 0 && call.num_buffers == 0, call.plan.num_sges);
-  const Message& message = call.call->message;
-  std::span<const Piece> pieces = message.pieces();
-  const MemorySpan& room = slots_[call.slot].room;
-  const MemorySpan header{room.data, proto::min_header(link_.wire), room.region};
-  xdr::store_u32(pieces[0].bytes.data, call.xid);
-  proto::encode_plain({link_.wire, proto::Direction::kCall, call.xid, asked, 0}, header.data);
+// Writes the header of such a call, and posts it unless others wait to be sent.
+void Requester::send_plain(OutgoingCall& call) noexcept {
+  RRDK_ASSERT(call.way != CallWay::kPlanned && call.num_buffers == 0, call.way);
+  Slot& slot = slots_[call.slot];
+  call.way = CallWay::kPlain;
+  xdr::store_u32(call.message.pieces()[0].bytes.data, call.xid);
+  proto::encode_plain({link_.wire, proto::Direction::kCall, call.xid, asked, 0}, slot.room.data);
   call.num_offers = 0;
   call.num_results = 0;
   call.message_offers = 0;
   call.reply_first = 0;
-  call.inline_reply = header.length + call.call->max_reply;
+  slot.inline_reply = proto::min_header(link_.wire) + call.max_reply;
   note_start(call);
-  const uint64_t length = header.length + message.stream_length();
-  if (link_.sends.idle() && link_.may_send_now(length)) [[likely]] {
+  if (!link_.sends.idle() || !emit_plain(slot, call)) [[unlikely]] {
+    ++link_.counters.waits_send_queue;
+    link_.sends.push(slot.send_job);
+  }
+}
+
+// False: the send queue is full.
+bool Requester::emit_plain(Slot& slot, OutgoingCall& call) noexcept {
+  const MemorySpan& room = slot.room;
+  const MemorySpan header{room.data, proto::min_header(call.wire), room.region};
+  const std::span<const Piece> pieces = call.message.pieces();
+  const uint64_t length = header.length + call.message.stream_length();
+  if (link_.may_send_now(length)) [[likely]] {
     const uint8_t num_runs = name_runs(header, pieces, zeros_of(room), link_.pool.runs());
     if (link_.send_now(std::span(link_.pool.runs()).first(num_runs), 0)) [[likely]] {
-      call.call->sent = true;
-      return;
+      call.sent = true;
+      return true;
     }
   }
-  if (!link_.sends.idle() || link_.sends.free_slots() == 0) [[unlikely]] {
-    call.plan.num_sges = name_runs(header, pieces, zeros_of(room), call.plan.sges);
-    ++link_.counters.waits_send_queue;
-    link_.sends.push(call.send_job);
-    return;
-  }
-  bool copied = length <= link_.options.max_copied;
-  SendWr& wr = copied ? link_.sends.append_copied(call.send_job, Op::kSend)
-                      : link_.sends.append(call.send_job, Op::kSend, true);
+  if (link_.sends.free_slots() == 0) [[unlikely]]
+    return false;
+  const bool copied = length <= link_.options.max_copied;
+  SendWr& wr = copied ? link_.sends.append_copied(slot.send_job, Op::kSend)
+                      : link_.sends.append(slot.send_job, Op::kSend, true);
   wr.num_sges = name_runs(header, pieces, zeros_of(room), wr.sges);
-  call.call->sent = true;
+  call.sent = true;
+  return true;
 }
 
 // Most calls that are not plain: one item that moves in a Read chunk, or room for one result, the
 // rest inline both ways. Decided here as in draft_call().
-bool Requester::has_one_chunk(const State& state) const noexcept {
-  const OutgoingCall& call = *state.call;
+bool Requester::has_one_chunk(const OutgoingCall& call) const noexcept {
   const ConnectionOptions& options = link_.options;
   std::span<const Piece> pieces = call.message.pieces();
   std::span<const ResultRoom> results = call.results;
@@ -198,8 +205,8 @@ bool Requester::has_one_chunk(const State& state) const noexcept {
                pieces[1].bytes.length >= std::max(options.chunk_threshold, 1u) &&
                link_.peer.read_chunks != 0;
   bool writes = pieces.size() == 1 && results.size() == 1 && results[0].spans.size() == 1 &&
-                results[0].spans[0].length != 0 && state.rooms != 0 && link_.peer.write_chunks != 0;
-  if (!(reads || writes) || call.force_long || call.no_ddp || state.reply_extra != 0 ||
+                results[0].spans[0].length != 0 && link_.peer.write_chunks != 0;
+  if (!(reads || writes) || call.force_long || call.no_ddp || call.mended ||
       link_.rfc5666.reads_replies || link_.rfc5666.align != 0 || options.pad_write_chunks ||
       link_.peer.segments == 0 || !link_.offers_chunks())
     return false;
@@ -211,59 +218,59 @@ bool Requester::has_one_chunk(const State& state) const noexcept {
 }
 
 // The one offer of such a call.
-bool Requester::offer_chunk(State& call) noexcept {
+bool Requester::offer_chunk(OutgoingCall& call) noexcept {
   static_assert(proto::kMinHeader04 + proto::kOneSegmentBytes <= kCallHeaderRoom - 2 * kPadRoom);
   uint32_t key = 0;
   if (!link_.keys.reserve_keys({&key, 1})) [[unlikely]]
     return false;
-  OutgoingCall& out = *call.call;
-  std::span<const Piece> pieces = out.message.pieces();
-  const bool writes = !out.results.empty();
+  CallChunks& chunks = *call.chunks;
+  std::span<const Piece> pieces = call.message.pieces();
+  const bool writes = !call.results.empty();
   const Rights rights = writes ? Rights::kRemoteWrite : Rights::kRemoteRead;
-  const MemorySpan& span = writes ? out.results[0].spans[0] : pieces[1].bytes;
-  call.offers[0] = {span, link_.keys.name_key(key, span, rights), rights, false};
+  const MemorySpan& span = writes ? call.results[0].spans[0] : pieces[1].bytes;
+  chunks.offers[0] = {span, link_.keys.name_key(key, span, rights), rights, false};
   call.num_offers = 1;
   call.message_offers = 0;
   call.num_results = writes;
-  call.result_first[0] = !writes;
-  call.result_first[1] = 1;
+  chunks.result_first[0] = !writes;
+  chunks.result_first[1] = 1;
   call.reply_first = 1;
   if (!writes)
-    link_.note_named(out.message.buffers().subspan(1));  // the first one has the rest
-  const uint32_t least = proto::min_header(link_.wire);
-  call.inline_reply = least + (writes ? proto::kOneSegmentBytes : 0) + out.max_reply;
+    link_.note_named(call.message.buffers().subspan(1));  // the first one has the rest
   return true;
 }
 
-void Requester::encode_chunk(const OutgoingCall& out, std::byte* header) const noexcept {
-  const State& call = *out.state;
+void Requester::encode_chunk(const OutgoingCall& call, std::byte* header) const noexcept {
   const proto::Start start = {link_.wire, proto::Direction::kCall, call.xid, asked,
                               key_to_offer(call)};
   if (call.num_results != 0)
-    proto::encode_one_write(start, call.offers[0].segment(), header);
+    proto::encode_one_write(start, call.chunks->offers[0].segment(), header);
   else
-    proto::encode_one_read(start, out.message.pieces()[0].bytes.length, call.offers[0].segment(),
-                           header);
+    proto::encode_one_read(start, call.message.pieces()[0].bytes.length,
+                           call.chunks->offers[0].segment(), header);
 }
 
-Requester::Plan Requester::plan_one_chunk(State& call) noexcept {
+Requester::Plan Requester::plan_one_chunk(OutgoingCall& call) noexcept {
   if (!offer_chunk(call)) [[unlikely]]
     return Plan::kWait;
-  const MemorySpan& room = slots_[call.slot].room;
-  call.plan.sges[0] = {room.data, proto::min_header(link_.wire) + proto::kOneSegmentBytes,
-                       room.region};
-  call.plan.sges[1] = call.call->message.pieces()[0].bytes;
-  call.plan.num_sges = 2;
-  encode_chunk(*call.call, room.data);
+  Slot& slot = slots_[call.slot];
+  const MemorySpan& room = slot.room;
+  const uint32_t least = proto::min_header(link_.wire);
+  SendPlan& plan = call.chunks->plan;
+  plan.sges[0] = {room.data, least + proto::kOneSegmentBytes, room.region};
+  plan.sges[1] = call.message.pieces()[0].bytes;
+  plan.num_sges = 2;
+  slot.inline_reply =
+      least + (call.num_results != 0 ? proto::kOneSegmentBytes : 0) + call.max_reply;
+  encode_chunk(call, room.data);
   return Plan::kReady;
 }
 
-bool Requester::bind_chunk(OutgoingCall& out) noexcept {
-  State& call = *out.state;
+bool Requester::bind_chunk(OutgoingCall& call) noexcept {
   RRDK_ASSERT(call.clean && call.num_offers == 0, call.num_offers);
-  if (!offer_chunk(call)) [[unlikely]]
+  if (!call.take_chunks() || !offer_chunk(call)) [[unlikely]]
     return false;
-  const Offer& offer = call.offers[0];
+  const Offer& offer = call.chunks->offers[0];
   if (link_.port->bind_now(offer.key, offer.span, offer.rights)) [[likely]] {
     call.bound = 1;
     return true;
@@ -275,8 +282,8 @@ bool Requester::bind_chunk(OutgoingCall& out) noexcept {
 // One handle per call at most is the peer's to invalidate; the others we invalidate ourselves
 // (V2D4-RINV-10). None where the device's keys can not be invalidated by a Send (draft-04 sections
 // 3 and 6.2.3).
-uint32_t Requester::key_to_offer(const State& call) const noexcept {
-  return link_.options.takes_invalidations && call.num_offers != 0 ? call.offers[0].key : 0;
+uint32_t Requester::key_to_offer(const OutgoingCall& call) const noexcept {
+  return link_.options.takes_invalidations && call.num_offers != 0 ? call.chunks->offers[0].key : 0;
 }
 
 // Bytes of the segment that a responder may want for the pad of what it writes (V1-PAD-13).
@@ -287,9 +294,9 @@ uint32_t Requester::pad_of(const ResultRoom& room) const noexcept {
 }
 
 // As RDMA_MSGP, if anything is to be padded and all fits then.
-void Requester::pad(const State& call, Draft& draft) noexcept {
+void Requester::pad(const OutgoingCall& call, Draft& draft) noexcept {
   uint32_t header_length = draft.header_length + kMsgpWords;
-  Padding padding = plan_padding(call.call->message.pieces(), link_.rfc5666.align,
+  Padding padding = plan_padding(call.message.pieces(), link_.rfc5666.align,
                                  link_.options.rfc5666.pad_threshold, header_length);
   if (padding.threshold == 0 || header_length + draft.reduced + padding.bytes > link_.calls.send)
     return;
@@ -299,22 +306,21 @@ void Requester::pad(const State& call, Draft& draft) noexcept {
 }
 
 // False: more than limits or the header's room allow.
-bool Requester::draft_call(const State& call, Draft& draft) const noexcept {
-  const OutgoingCall& out = *call.call;
+bool Requester::draft_call(const OutgoingCall& call, Draft& draft) const noexcept {
   const ConnectionOptions& options = link_.options;
   uint64_t largest = link_.memory.largest_buffer();
-  std::span<const Piece> pieces = out.message.pieces();
-  draft.reduced = out.message.stream_length();
+  std::span<const Piece> pieces = call.message.pieces();
+  draft.reduced = call.message.stream_length();
   draft.min_header = proto::min_header(link_.wire);
-  if (draft.reduced > options.max_call || out.results.size() > kMaxResults)
+  if (draft.reduced > options.max_call || call.results.size() > kMaxResults)
     return false;
   bool inline_only = !link_.offers_chunks();
-  std::span<const ResultRoom> results = out.results;
+  std::span<const ResultRoom> results = call.results;
   if (link_.rfc5666.reads_replies) [[unlikely]]  // they come in the reply's Read list
     results = {};
   draft.rooms = inline_only ? 0 : static_cast<uint32_t>(results.size());
-  draft.rooms = std::min({draft.rooms, uint32_t{call.rooms}, link_.peer.write_chunks});
-  uint64_t max_reply = out.max_reply + call.reply_extra;
+  draft.rooms = std::min({draft.rooms, uint32_t{call.most_results}, link_.peer.write_chunks});
+  uint64_t max_reply = call.max_reply + call.reply_extra;
   for (const ResultRoom& room : results.subspan(draft.rooms))
     max_reply += length_of(room) + xdr_pad(length_of(room));
   if (max_reply > options.max_reply)
@@ -341,7 +347,7 @@ bool Requester::draft_call(const State& call, Draft& draft) const noexcept {
     bool must_fit = smallest != options.chunk_threshold;
     uint32_t k = 0;
     for (const Piece& piece : pieces) {
-      if (out.force_long || out.no_ddp || inline_only || k == kMaxMovedItems ||
+      if (call.force_long || call.no_ddp || inline_only || k == kMaxMovedItems ||
           draft.read_items >= link_.peer.read_chunks || (must_fit && draft.fits(link_.calls.send)))
         break;
       if (!piece.eligible)
@@ -351,7 +357,7 @@ bool Requester::draft_call(const State& call, Draft& draft) const noexcept {
       ++k;
     }
   }
-  draft.is_long = out.force_long || !draft.fits(link_.calls.send);
+  draft.is_long = call.force_long || !draft.fits(link_.calls.send);
   if (draft.is_long) {
     draft.call_segments = pieces_of(draft.reduced, largest);
     uint32_t runs = runs_of(pieces, draft.moved);
@@ -361,7 +367,7 @@ bool Requester::draft_call(const State& call, Draft& draft) const noexcept {
       draft.call_segments = runs;
     }
     draft.count_header();
-    if (out.only_short || inline_only || link_.rfc5666.we_serve_no_reads)
+    if (call.only_short || inline_only || link_.rfc5666.we_serve_no_reads)
       return false;
   }
   if (std::max(draft.call_segments, draft.reply_segments) > link_.peer.segments)
@@ -372,9 +378,9 @@ bool Requester::draft_call(const State& call, Draft& draft) const noexcept {
 }
 
 // False: not now. The caller gives back what was taken.
-bool Requester::take_memory(State& call, const Draft& draft) noexcept {
+bool Requester::take_memory(OutgoingCall& call, const Draft& draft) noexcept {
   RRDK_ASSERT(call.num_buffers == 0 && draft.offers() <= kMaxOffers, draft.offers());
-  SendPlan& plan = call.plan;
+  SendPlan& plan = call.chunks->plan;
   MemorySpan room = slots_[call.slot].room;
   MemorySpan zeros = zeros_of(room);
   room.length -= 2 * kPadRoom;
@@ -386,9 +392,9 @@ bool Requester::take_memory(State& call, const Draft& draft) noexcept {
   }
   plan.sges[0] = {room.data, draft.header_length, room.region};
   plan.num_sges = 1;
-  StreamCursor stream(call.call->message.pieces(), draft.moved, zeros);
+  StreamCursor stream(call.message.pieces(), draft.moved, zeros);
   if (draft.padding.threshold != 0) [[unlikely]] {
-    if (!gather_padded(plan, call.call->message.pieces(), link_.rfc5666.align, draft.padding,
+    if (!gather_padded(plan, call.message.pieces(), link_.rfc5666.align, draft.padding,
                        static_cast<uint32_t>(draft.reduced), link_.memory))
       return false;
   } else if (!draft.is_long) {
@@ -403,8 +409,8 @@ bool Requester::take_memory(State& call, const Draft& draft) noexcept {
   for (int part = 0; part != 2; ++part, bytes = draft.reply_bytes) {
     for (uint64_t size; bytes != 0; bytes -= size) {
       size = std::min<uint64_t>(bytes, link_.memory.largest_buffer());
-      RRDK_ASSERT(call.num_buffers < call.buffers.size());
-      Buffer& buffer = call.buffers[call.num_buffers];
+      RRDK_ASSERT(call.num_buffers < call.chunks->buffers.size());
+      Buffer& buffer = call.chunks->buffers[call.num_buffers];
       buffer = link_.memory.get(static_cast<uint32_t>(size));
       if (!buffer)
         return false;
@@ -416,17 +422,18 @@ bool Requester::take_memory(State& call, const Draft& draft) noexcept {
     return false;
   call.num_offers = static_cast<uint16_t>(draft.offers());
   for (uint32_t i = 0; i < call.num_offers; ++i)
-    call.offers[i].key = keys[i];
+    call.chunks->offers[i].key = keys[i];
   return true;
 }
 
 // Fills in the offers in the order of the header's lists. Nothing can fail any more.
-void Requester::offer(State& call, const Draft& draft) noexcept {
+void Requester::offer(OutgoingCall& call, const Draft& draft) noexcept {
+  CallChunks& chunks = *call.chunks;
   uint32_t next = 0;
   uint32_t buffer = 0;
   auto add = [&](const MemorySpan& span, Rights rights) {
     RRDK_ASSERT(next < call.num_offers, next, call.num_offers);
-    Offer& offer = call.offers[next++];
+    Offer& offer = chunks.offers[next++];
     offer.span = span;
     offer.rights = rights;
     offer.key = link_.keys.name_key(offer.key, span, rights);
@@ -435,14 +442,14 @@ void Requester::offer(State& call, const Draft& draft) noexcept {
   auto add_buffers = [&](uint64_t bytes, Rights rights) {
     while (bytes != 0) {
       auto size = static_cast<uint32_t>(std::min<uint64_t>(bytes, link_.memory.largest_buffer()));
-      add(call.buffers[buffer++].first(size), rights);
+      add(chunks.buffers[buffer++].first(size), rights);
       bytes -= size;
     }
   };
   call.message_offers = static_cast<uint16_t>(draft.call_segments);
   if (draft.call_segments + draft.read_items != 0)
-    link_.note_named(call.call->message.buffers());
-  std::span<const Piece> pieces = call.call->message.pieces();
+    link_.note_named(call.message.buffers());
+  std::span<const Piece> pieces = call.message.pieces();
   uint32_t k = 0;
   if (draft.in_place) {
     for (const Piece& piece : pieces) {
@@ -459,24 +466,25 @@ void Requester::offer(State& call, const Draft& draft) noexcept {
       add(piece.bytes, Rights::kRemoteRead);
   }
   call.num_results = static_cast<uint8_t>(draft.rooms);
-  call.result_first[0] = static_cast<uint16_t>(next);
+  chunks.result_first[0] = static_cast<uint16_t>(next);
   for (uint32_t i = 0; i < call.num_results; ++i) {
-    for (const MemorySpan& span : call.call->results[i].spans) {
+    for (const MemorySpan& span : call.results[i].spans) {
       if (span.length != 0)
         add(span, Rights::kRemoteWrite);
     }
-    if (uint32_t pad = pad_of(call.call->results[i])) {
+    if (uint32_t pad = pad_of(call.results[i])) {
       MemorySpan pads = pads_of(slots_[call.slot].room);
       add({pads.data, pad, pads.region}, Rights::kRemoteWrite);
     }
-    call.result_first[i + 1] = static_cast<uint16_t>(next);
+    chunks.result_first[i + 1] = static_cast<uint16_t>(next);
   }
   call.reply_first = static_cast<uint16_t>(next);
   add_buffers(draft.reply_bytes, Rights::kRemoteWrite);
   RRDK_ASSERT(next == call.num_offers, next, call.num_offers);
 }
 
-void Requester::write_header(State& call, const Draft& draft) noexcept {
+void Requester::write_header(OutgoingCall& call, const Draft& draft) noexcept {
+  const CallChunks& chunks = *call.chunks;
   proto::Header& header = link_.pool.scratch();
   proto::ChunkLists& lists = header.lists;
   header.xid = call.xid;
@@ -491,7 +499,7 @@ void Requester::write_header(State& call, const Draft& draft) noexcept {
   }
   lists.clear();
   for (uint32_t i = 0; i < call.num_offers; ++i)
-    lists.segments[lists.num_segments++] = call.offers[i].segment();
+    lists.segments[lists.num_segments++] = chunks.offers[i].segment();
 
   uint16_t next = 0;
   auto add_read = [&](uint64_t position, uint32_t count) {
@@ -506,7 +514,7 @@ void Requester::write_header(State& call, const Draft& draft) noexcept {
   }
   uint64_t position = 0;
   uint32_t k = 0;
-  for (const Piece& piece : call.call->message.pieces()) {
+  for (const Piece& piece : call.message.pieces()) {
     if (draft.moved == 0)
       break;
     if (piece.eligible && is_moved(draft.moved, k++))
@@ -514,14 +522,14 @@ void Requester::write_header(State& call, const Draft& draft) noexcept {
     position += piece.bytes.length + (piece.item ? xdr_pad(piece.bytes.length) : 0);
   }
   for (uint32_t i = 0; i < call.num_results; ++i) {
-    auto count = static_cast<uint16_t>(call.result_first[i + 1] - call.result_first[i]);
-    lists.writes[lists.num_writes++] = {call.result_first[i], count, 0};
+    auto count = static_cast<uint16_t>(chunks.result_first[i + 1] - chunks.result_first[i]);
+    lists.writes[lists.num_writes++] = {chunks.result_first[i], count, 0};
   }
   lists.has_reply = draft.reply_segments != 0;
   if (lists.has_reply)
     lists.reply = {call.reply_first, static_cast<uint16_t>(draft.reply_segments), 0};
   header.invalidate = key_to_offer(call);
-  const MemorySpan& room = call.plan.sges[0];
+  const MemorySpan& room = chunks.plan.sges[0];
   const uint32_t written = proto::encode(header, {room.data, room.length});
   RRDK_ASSERT(written == draft.header_length, written, draft.header_length);
 }
@@ -529,11 +537,11 @@ void Requester::write_header(State& call, const Draft& draft) noexcept {
 // The Position-Zero chunk is a copy where the message has pads between its pieces, or too many of
 // these: one run per buffer, with the pads in their places and none in a segment of its own
 // (V1-PAD-03).
-void Requester::copy_stream(State& call, const Draft& draft) noexcept {
+void Requester::copy_stream(OutgoingCall& call, const Draft& draft) noexcept {
   MemorySpan zeros = zeros_of(slots_[call.slot].room);
-  StreamCursor stream(call.call->message.pieces(), draft.moved, zeros);
+  StreamCursor stream(call.message.pieces(), draft.moved, zeros);
   for (uint32_t i = 0; i < draft.call_segments; ++i) {
-    const MemorySpan& to = call.offers[i].span;
+    const MemorySpan& to = call.chunks->offers[i].span;
     for (uint32_t done = 0; done != to.length;) {
       MemorySpan run = stream.next(to.length - done);
       if (run.length == 0)

@@ -94,7 +94,7 @@ class alignas(64) Connection {
   // The upper layer's requests.
   void submit(OutgoingCall& call) {  // always ends in on_call_ended, possibly before it returns
     RRDK_ON_CORE(link_.pool);
-    RRDK_ASSERT(call.state->stage == CallStage::kIdle, call.state->stage);
+    RRDK_ASSERT(call.stage == CallStage::kIdle, call.stage);
     requester_.submit(call);
     link_.plain_limit = 0;
   }

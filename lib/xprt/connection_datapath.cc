@@ -48,7 +48,7 @@ void Connection::on_posted() {
     if (job->tag.kind == WorkKind::kReply)
       responder_.on_reply_completed(*static_cast<ServedCall*>(job->tag.owner));
     else
-      requester_.advance(*static_cast<OutgoingCall::State*>(job->tag.owner));
+      requester_.advance(*static_cast<Requester::Slot*>(job->tag.owner));
   }
   pump();
   link_.plain_limit = 0;
@@ -94,15 +94,15 @@ void Connection::dispatch(const Completion& completion) noexcept {
       return;
     }
     case WorkKind::kCall: {
-      auto& call = *static_cast<OutgoingCall::State*>(tag.owner);
-      link_.sends.complete(call.send_job);
-      requester_.advance(call);
+      auto& slot = *static_cast<Requester::Slot*>(tag.owner);
+      link_.sends.complete(slot.send_job);
+      requester_.advance(slot);
       return;
     }
     case WorkKind::kRevoke: {
-      auto& call = *static_cast<OutgoingCall::State*>(tag.owner);
-      link_.sends.complete(call.revoke_job);
-      requester_.advance(call);
+      auto& slot = *static_cast<Requester::Slot*>(tag.owner);
+      link_.sends.complete(slot.revoke_job);
+      requester_.advance(slot);
       return;
     }
     case WorkKind::kProperties: {
@@ -238,19 +238,19 @@ void Connection::pump_sends() noexcept {
         all = reader_->emit_done(*static_cast<ReplyReader::Reading*>(job->tag.owner));
         break;
       case WorkKind::kCall:
-        all = requester_.emit_call(*static_cast<OutgoingCall::State*>(job->tag.owner));
+        all = requester_.emit_call(*static_cast<Requester::Slot*>(job->tag.owner));
         break;
       case WorkKind::kProperties:
         all = properties_.emit(*static_cast<Properties::Outgoing*>(job->tag.owner));
         break;
       default:
-        all = requester_.emit_revoke(*static_cast<OutgoingCall::State*>(job->tag.owner));
+        all = requester_.emit_revoke(*static_cast<Requester::Slot*>(job->tag.owner));
     }
     if (!all)
       return;
     link_.sends.pop();
     if (job->tag.kind == WorkKind::kRevoke && job->settled())  // the peer had revoked all
-      requester_.advance(*static_cast<OutgoingCall::State*>(job->tag.owner));
+      requester_.advance(*static_cast<Requester::Slot*>(job->tag.owner));
   }
 }
 

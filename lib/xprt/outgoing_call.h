@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <type_traits>
 
 #include "proto/header.h"
 #include "rrdk/call_status.h"
@@ -18,6 +19,7 @@
 namespace rrdk::xprt {
 
 constexpr uint32_t kMaxResultRooms = 16;  // of one call: its Write chunks
+constexpr uint32_t kMaxResultSpans = 64;  // of all of them
 
 // Room that the requester offers for one DDP-eligible result: one Write chunk. One span is one
 // segment.
@@ -42,64 +44,6 @@ struct Optional {
   std::span<const std::byte> answer_payload = {};
 };
 
-// One call that we make. The upper layer's object, reused from call to call; it belongs to the
-// engine from submit() to Upcalls::on_call_ended.
-struct OutgoingCall {
-  // In. The RPC call message; its first word (the XID) is filled in by submit().
-  Message message;
-  std::span<const ResultRoom> results;  // for the reply's eligible results, in stream order
-  uint64_t max_reply = 1024;            // bound of the reply stream without the placed results
-  uint64_t deadline_ns = 0;             // on on_tick's clock; 0: none
-  bool force_long = false;              // send as RDMA_NOMSG though it would fit (V1-LONG-14)
-  bool only_short = false;              // never as RDMA_NOMSG: the binding forbids it (EXP-33)
-  bool no_ddp = false;                  // no item in a chunk of its own (SEC-04); no `results`
-  // Send under the XID of its last submit(). This engine has as many credits as the one of that
-  // submit() and continues its XIDs (continue_xids()). Calls that are sent again are submitted
-  // before all others.
-  bool resend = false;
-  // Running it twice does no harm: it is sent again when the peer names the room that its reply
-  // needs.
-  bool repeatable = false;
-  Optional* option = nullptr;
-  void* user = nullptr;
-  // When the upper layer was asked to submit the call, if earlier than the engine's submit(); 0: at
-  // the engine's submit().
-  uint64_t submitted_ticks = 0;
-
-  // A call that is given up ends at once, although the peer may still use its memory, if the engine
-  // can keep all of that memory: the buffers of `message`, and those of `results`, where rooms[k]
-  // is the buffer of the one span of results[k]. Memory of the caller's own is left to the peer
-  // only if `released` is set: the engine then takes `released` over and calls it once, when the
-  // peer is done with the memory. If `released` is still set when the call ends, nothing is left to
-  // the peer.
-  std::array<Buffer, kMaxResultRooms> rooms;
-  void (*released)(void* argument) = nullptr;
-  void* released_argument = nullptr;
-
-  // Out, valid until release(): how it ended, whether the peer may have seen it, and with kOk the
-  // reduced reply and what was placed. The message is as it was before submit(), but for its XID.
-  CallStatus status = CallStatus::kOk;
-  bool sent = false;
-  std::span<const Fragment> reply;
-  std::span<const ItemView> placed;
-  // With kChunkError, kVersionError and kRemoteError: what the peer said.
-  proto::ErrorBody error = {};
-  uint32_t error_version = 0;
-
-  // Null: it is not sampled. Whoever is told of the call's end completes it, or the destructor.
-  StageRecord* stages = nullptr;
-
-  // The engine's own part (its header buffer, keys, reply buffers, list links).
-  struct State;
-  std::unique_ptr<State> state;
-
-  OutgoingCall();
-  ~OutgoingCall();
-  // Returns the reply's buffers and those of the message. submit() ends the reply too, and keeps
-  // one buffer for the next.
-  void release();
-};
-
 constexpr uint32_t kMaxOffers = 96;  // segments of one call, all lists together
 constexpr uint32_t kMaxResults = kMaxResultRooms;
 constexpr uint32_t kMaxMessageBuffers = 32;  // of a long call, and of a long reply
@@ -121,6 +65,24 @@ struct Offer {
 };
 static_assert(sizeof(Offer) <= 24);
 
+// What a call has whose message or reply does not move in one plain Send each. A call object takes
+// it at its first need, and keeps it.
+struct CallChunks {
+  // Write chunk k has offers [result_first[k], result_first[k + 1]).
+  std::array<uint16_t, kMaxResults + 1> result_first;
+  SendPlan plan;
+  std::array<Offer, kMaxOffers> offers;
+  std::array<Fragment, kMaxOffers> fragments;  // what came back in each offer of a chunk
+  std::array<ItemView, kMaxResults> placed;
+  std::array<Buffer, 2 * kMaxMessageBuffers> buffers;  // of a long call and of the Reply chunk
+  // The upper layer may keep here what it names in `results`. rooms[k], if there is one, is the
+  // buffer of the one span of results[k].
+  std::array<ResultRoom, kMaxResultRooms> results;
+  std::array<MemorySpan, kMaxResultSpans> spans;
+  std::array<Buffer, kMaxResultRooms> rooms;
+};
+static_assert(sizeof(CallChunks) <= 6464);
+
 enum class CallStage : uint8_t {
   kIdle,      // not the engine's
   kQueued,    // for a credit, keys or buffers
@@ -129,61 +91,132 @@ enum class CallStage : uint8_t {
   kLent,      // over for its caller (requester.cc); waits for the reply, as the peer has its memory
 };
 
-struct OutgoingCall::State {
-  explicit State(OutgoingCall& owner) noexcept : call(&owner) {}
+// How a call was sent last.
+enum class CallWay : uint8_t {
+  kLane,     // Requester::begin_plain()
+  kPlain,    // a header and the message, as they are: nothing is kept of how they were gathered
+  kPlanned,  // as CallChunks::plan says
+};
 
-  OutgoingCall* call;  // never null; a stand-in's while `lent`
+// How far the engine has got with a call: numbers only, which a stand-in takes over as they are.
+struct CallProgress {
+  uint32_t xid = 0;
+  uint32_t slot = 0;
   CallStage stage = CallStage::kIdle;
-  CallStatus status = CallStatus::kOk;
+  CallWay way = CallWay::kPlain;
+  proto::Wire wire = proto::Wire::kVersion1;  // in which it was sent
+  bool again = false;   // is to be sent again, under its XID, when its memory is fenced
+  bool mended = false;  // was sent again with the room that the peer named
+  bool lent = false;    // its caller has been told of its end: it is a stand-in's
+  bool clean = false;   // all is as begin_plain() needs it
   uint8_t num_results = 0;
   uint16_t num_offers = 0;
   uint16_t message_offers = 0;  // the first ones: the Position-Zero chunk's
   uint16_t reply_first = 0;     // offers from here on are the Reply chunk's
   uint16_t bound = 0;           // offers whose binds were posted
-  uint16_t revoked = 0;         // offers that were looked at for revocation
-  bool fenced = false;          // all invalidations were posted
-  bool again = false;           // is to be sent again, under its XID, when its memory is fenced
-  bool mended = false;          // was sent again with the room that the peer named
-  bool lent = false;            // its caller has been told of its end
-  bool plain = false;           // was sent in the lane (Requester::begin_plain())
-  bool clean = false;           // all is as begin_plain() needs it
-  uint64_t lent_since_ns = 0;   // 0: no tick has seen it lent yet
-  uint16_t rooms = 0;           // how many of the results' rooms are offered at most
-  uint64_t reply_extra = 0;     // room for the reply beyond what the upper layer expects
-  uint64_t inline_reply = 0;    // the most that the reply's Send may have; 0: it has a Reply chunk
-  uint64_t stuck_since_ns = 0;  // since when it is over and not settled(); 0: not seen so
-  uint32_t slot = 0;
-  uint32_t xid = 0;
-  proto::Wire wire = proto::Wire::kVersion1;  // in which it was sent
-  State* next = nullptr;                      // while queued
-  Job send_job{{WorkKind::kCall, this}};
-  Job revoke_job{{WorkKind::kRevoke, this}};
+  uint16_t revoked = 0;         // the first ones: their invalidations were posted, or need not be
+  uint16_t num_buffers = 0;
+
+  bool fenced() const noexcept { return revoked == num_offers; }
+};
+static_assert(sizeof(CallProgress) <= 28 && std::is_trivially_copyable_v<CallProgress>);
+
+// One call that we make: a record of the upper layer's, reused from call to call. It belongs to the
+// engine from submit() to Upcalls::on_call_ended. A plain call touches what comes before `chunks`.
+struct alignas(64) OutgoingCall : CallProgress {
+  // In. The RPC call message; its first word (the XID) is filled in by submit().
+  Message message;
+  std::span<const ResultRoom> results;  // for the reply's eligible results, in stream order
+  uint64_t max_reply = 1024;            // bound of the reply stream without the placed results
+  uint64_t deadline_ns = 0;             // on on_tick's clock; 0: none
+  bool by_library = false;              // it has no program's Call: the library made it for itself
+  bool force_long = false;              // send as RDMA_NOMSG though it would fit (V1-LONG-14)
+  bool only_short = false;              // never as RDMA_NOMSG: the binding forbids it (EXP-33)
+  bool no_ddp = false;                  // no item in a chunk of its own (SEC-04); no `results`
+  // Send under the XID of its last submit(). This engine has as many credits as the one of that
+  // submit() and continues its XIDs (continue_xids()). Calls that are sent again are submitted
+  // before all others.
+  bool resend = false;
+  // Running it twice does no harm: it is sent again when the peer names the room that its reply
+  // needs.
+  bool repeatable = false;
+
+  // Out, valid until release(): whether the peer may have seen it, how it ended, and with kOk the
+  // reduced reply and what was placed. The message is as it was before submit(), but for its XID.
+  bool sent = false;
+  CallStatus status = CallStatus::kOk;
+  std::span<const Fragment> reply;
+  std::span<const ItemView> placed;
+
+  // The engine's.
   Buffer receive;  // the reply's Send, kept until the next one takes its place
   Fragment whole;  // the reply, when it is inline
-  SendPlan plan;
 
-  // Touched by calls with chunks. Write chunk k has offers [result_first[k], result_first[k+1]).
-  std::array<uint16_t, kMaxResults + 1> result_first;
-  std::array<ItemView, kMaxResults> placed;
-  uint16_t num_buffers = 0;
-  std::array<Buffer, 2 * kMaxMessageBuffers> buffers;  // of a long call and of the Reply chunk
-  std::array<Offer, kMaxOffers> offers;
-  std::array<Fragment, kMaxOffers> fragments;  // what came back in each offer of a chunk
+  // Null: it is not sampled. Whoever is told of the call's end completes it, or the destructor.
+  StageRecord* stages = nullptr;
+  // When the upper layer was asked to submit the call, if earlier than the engine's submit(); 0: at
+  // the engine's submit().
+  uint64_t submitted_ticks = 0;
 
-  bool settled() const noexcept { return send_job.settled() && revoke_job.settled(); }
+  std::unique_ptr<CallChunks> chunks;  // the engine's, and for `results`
+  Optional* option = nullptr;          // in
+  // A call that is given up ends at once, although the peer may still use its memory, if the engine
+  // can keep all of that memory: the buffers of `message`, and those of `results` that are in
+  // chunks->rooms. Memory of the caller's own is left to the peer only if `released` is set: the
+  // engine then takes `released` over and calls it once, when the peer is done with the memory. If
+  // `released` is still set when the call ends, nothing is left to the peer.
+  void (*released)(void* argument) = nullptr;
+  void* released_argument = nullptr;
+
+  // Out. With kChunkError, kVersionError and kRemoteError: what the peer said.
+  proto::ErrorBody error = {};
+  uint32_t error_version = 0;
+
+  // The engine's. The first two change with `mended` only.
+  uint64_t reply_extra = 0;             // room for the reply beyond what the upper layer expects
+  uint16_t most_results = kMaxResults;  // how many of the results' rooms are offered at most
+  uint64_t since_ns = 0;  // first tick that saw it lent, or over and not settled; 0: none has yet
+  OutgoingCall* next_queued = nullptr;
+
+  OutgoingCall() = default;
+  ~OutgoingCall() {
+    if (stages != nullptr)
+      stages->complete();
+  }
+  OutgoingCall(const OutgoingCall&) = delete;
+  OutgoingCall& operator=(const OutgoingCall&) = delete;
+  // Returns the reply's buffers and those of the message. submit() ends the reply too, and keeps
+  // one buffer for the next.
+  void release();
+  // False: there is no memory.
+  bool take_chunks() noexcept { return chunks != nullptr || make_chunks(); }
+  // A new call has all of its rooms, and no more.
+  void unmend() noexcept {
+    if (!mended) [[likely]]
+      return;
+    mended = false;
+    reply_extra = 0;
+    most_results = kMaxResults;
+  }
   // What a new call does not need.
   void clear() noexcept {
     while (num_buffers != 0)
-      buffers[--num_buffers].reset();
-    plan.clear();
+      chunks->buffers[--num_buffers].reset();
+    if (way == CallWay::kPlanned)
+      chunks->plan.clear();
+    way = CallWay::kPlain;
   }
   void release_buffers() noexcept {
     clear();
     receive.reset();
   }
+
+ private:
+  bool make_chunks() noexcept;
 };
-static_assert(sizeof(OutgoingCall) <= 360 && sizeof(OutgoingCall::State) <= 5280);
-// What every call touches.
-static_assert(offsetof(OutgoingCall::State, result_first) <= 496);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Winvalid-offsetof"
+static_assert(offsetof(OutgoingCall, chunks) <= 208 && sizeof(OutgoingCall) <= 320);
+#pragma GCC diagnostic pop
 
 }  // namespace rrdk::xprt

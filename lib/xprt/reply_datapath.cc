@@ -63,9 +63,9 @@ void Requester::note_invalidation(const Slot* slot, const Completion& completion
   if (slot != nullptr && slot->call == nullptr)
     return;
   if (slot != nullptr) {
-    State* call = slot->call;
+    OutgoingCall* call = slot->call;
     for (uint32_t i = 0; i < call->num_offers; ++i) {
-      Offer& offer = call->offers[i];
+      Offer& offer = call->chunks->offers[i];
       if (offer.key == completion.invalidated_key && !offer.revoked) {
         offer.revoked = true;
         return;
@@ -136,7 +136,7 @@ bool Requester::on_receive(ReceiveSlot& receive, const Completion& completion) n
     return false;
   }
   Slot* slot = slot_of(header, decoded.verdict);
-  State* call = slot != nullptr ? slot->call : nullptr;
+  OutgoingCall* call = slot != nullptr ? slot->call : nullptr;
   note_invalidation(slot, completion);
   if (slot == nullptr) {
     link_.receives.repost(receive);
@@ -149,15 +149,15 @@ bool Requester::on_receive(ReceiveSlot& receive, const Completion& completion) n
   if (whole && !foreign)
     take_grant(header);
   answer(*slot);
-  if (call != nullptr && call->call->stages != nullptr) [[unlikely]]
-    call->call->stages->stamp(Stage::kSeen);
+  if (call != nullptr && call->stages != nullptr) [[unlikely]]
+    call->stages->stamp(Stage::kSeen);
   if (call == nullptr || call->stage != CallStage::kInFlight) {
     ++link_.counters.calls_answered_late;
     link_.refused(Refusal::kLateReply);
     link_.receives.repost(receive);
     if (call != nullptr && call->stage == CallStage::kLent)
       conclude(*call, call->status);
-  } else if (call->call->option != nullptr) [[unlikely]] {
+  } else if (call->option != nullptr) [[unlikely]] {
     CallStatus status = end_option(*call, header, decoded, bytes);
     link_.receives.repost(receive);
     conclude(*call, status);
@@ -193,18 +193,19 @@ bool Requester::take_plain(const proto::Plain& plain, ReceiveSlot& receive,
       [[unlikely]]
     return false;
   Slot* slot = match(plain.xid);
-  State* call = slot != nullptr ? slot->call : nullptr;
+  OutgoingCall* call = slot != nullptr ? slot->call : nullptr;
   if (call == nullptr || call->stage != CallStage::kInFlight || call->num_offers != 0 ||
-      call->wire != plain.wire || call->call->option != nullptr || !call->settled()) [[unlikely]]
+      call->wire != plain.wire || (call->way == CallWay::kPlanned && call->option != nullptr) ||
+      !slot->send_job.settled()) [[unlikely]]
     return false;
-  if (call->call->stages != nullptr) [[unlikely]]
-    call->call->stages->stamp(Stage::kSeen);
+  if (call->stages != nullptr) [[unlikely]]
+    call->stages->stamp(Stage::kSeen);
   window.on_grant(plain.credits);
   answer(*slot);
   ++link_.counters.replies_received;
   call->whole = {receive.buffer.data() + plain.header_length(),
                  completion.byte_length - plain.header_length()};
-  call->call->reply = {&call->whole, 1};
+  call->reply = {&call->whole, 1};
   take_receive(receive, *call, true);
   free_slot(*call);
   end(*call, CallStatus::kOk);
@@ -268,7 +269,7 @@ bool Requester::is_property(const proto::Header& header,
 }
 
 // The reply of a call that keeps it stays in its Receive until the next one.
-void Requester::take_receive(ReceiveSlot& receive, State& call, bool keeps) noexcept {
+void Requester::take_receive(ReceiveSlot& receive, OutgoingCall& call, bool keeps) noexcept {
   if (!keeps)
     link_.receives.repost(receive);
   else if (!link_.receives.exchange(receive, call.receive)) [[unlikely]]
@@ -283,14 +284,15 @@ CallStatus Requester::malformed(Refusal reason) noexcept {
 // Both drafts answer a message that they can not read with code 2 or 3. Our first message was
 // correct, so a peer that answers it so speaks the other draft (V2X-03). Draft-00 also uses one of
 // these codes for a type of RDMA_OPTIONAL that it does not know.
-bool Requester::is_foreign_draft(const State& call, const proto::ErrorBody& error) const noexcept {
-  bool of_option = call.call->option != nullptr && error.code == proto::ErrorCode::kBadOption;
+bool Requester::is_foreign_draft(const OutgoingCall& call,
+                                 const proto::ErrorBody& error) const noexcept {
+  bool of_option = call.option != nullptr && error.code == proto::ErrorCode::kBadOption;
   return !link_.settled && (error.raw == 2 || error.raw == 3) && !of_option;
 }
 
 // The first message of version 2 was answered by an end that does not know it (draft-04 section
 // 7.2), or by one that seems to know only the other draft.
-bool Requester::falls_back(const State& call, const proto::ErrorBody& error) const noexcept {
+bool Requester::falls_back(const OutgoingCall& call, const proto::ErrorBody& error) const noexcept {
   if (link_.options.speaks != Speaks::kAuto || link_.settled)
     return false;
   if (error.code == proto::ErrorCode::kVersion)
@@ -305,10 +307,10 @@ bool Requester::was_not_run(const proto::ErrorBody& error) const noexcept {
 
 // Whether the call shows more than the peer says that it takes. What is sent again shows no more,
 // so that no peer makes it go out again for ever.
-bool Requester::exceeds(const State& call, const proto::ErrorBody& error) const noexcept {
+bool Requester::exceeds(const OutgoingCall& call, const proto::ErrorBody& error) const noexcept {
   uint32_t of_reply = call.num_offers - call.reply_first;
   uint32_t of_message = call.message_offers;
-  uint32_t reads = call.num_results != 0 ? call.result_first[0] : call.reply_first;
+  uint32_t reads = call.num_results != 0 ? call.chunks->result_first[0] : call.reply_first;
   switch (error.code) {
     case proto::ErrorCode::kReadChunks:
       return reads - of_message > error.maximum;
@@ -317,7 +319,8 @@ bool Requester::exceeds(const State& call, const proto::ErrorBody& error) const 
     case proto::ErrorCode::kSegments: {
       uint32_t most = std::max(of_reply, of_message);
       for (uint32_t k = 0; k < call.num_results; ++k)
-        most = std::max<uint32_t>(most, call.result_first[k + 1] - call.result_first[k]);
+        most = std::max<uint32_t>(most,
+                                  call.chunks->result_first[k + 1] - call.chunks->result_first[k]);
       return most > error.maximum;
     }
     default:
@@ -329,18 +332,18 @@ bool Requester::exceeds(const State& call, const proto::ErrorBody& error) const 
 // call with too little room for its reply was run: it is sent again only if it may be repeated, and
 // only once (V2D4-ERR-16). It then leaves out the Write chunk that was too short and those behind
 // it, so that their results come in the reply.
-bool Requester::mend(State& call, const proto::ErrorBody& error) noexcept {
+bool Requester::mend(OutgoingCall& call, const proto::ErrorBody& error) noexcept {
   link_.peer.learn(error);
   if (exceeds(call, error))
     return true;
-  if (!call.call->repeatable || call.mended || error.length == 0)
+  if (!call.repeatable || call.mended || error.length == 0)
     return false;
-  uint64_t expected = call.call->max_reply;
+  uint64_t expected = call.max_reply;
   if (error.code == proto::ErrorCode::kReplyResource && error.length > expected) {
     call.reply_extra += error.length - expected;
   } else if (error.code == proto::ErrorCode::kWriteResource && error.index != 0 &&
              error.index <= call.num_results) {
-    call.rooms = static_cast<uint16_t>(error.index - 1);
+    call.most_results = static_cast<uint16_t>(error.index - 1);
     call.reply_extra += uint64_t{error.length} + xdr_pad(error.length);
   } else {
     return false;
@@ -349,12 +352,12 @@ bool Requester::mend(State& call, const proto::ErrorBody& error) noexcept {
   return true;
 }
 
-CallStatus Requester::read_error(State& call, const proto::Header& header) noexcept {
+CallStatus Requester::read_error(OutgoingCall& call, const proto::Header& header) noexcept {
   ++link_.counters.transport_errors_received;
-  call.call->error = header.error;
-  call.call->error_version = header.version;
+  call.error = header.error;
+  call.error_version = header.version;
   if (falls_back(call, header.error)) [[unlikely]] {
-    bool again = was_not_run(header.error) || call.call->repeatable || call.call->option != nullptr;
+    bool again = was_not_run(header.error) || call.repeatable || call.option != nullptr;
     link_.speak(proto::Wire::kVersion1);
     link_.upcalls.on_version_refused();
     if (again)
@@ -393,7 +396,7 @@ CallStatus Requester::read_error(State& call, const proto::Header& header) noexc
   return CallStatus::kRemoteError;
 }
 
-CallStatus Requester::read_reply(State& call, const proto::Header& header,
+CallStatus Requester::read_reply(OutgoingCall& call, const proto::Header& header,
                                  std::span<const std::byte> rpc) noexcept {
   ++link_.counters.replies_received;
   const ChunkLists& lists = header.lists;
@@ -416,59 +419,63 @@ CallStatus Requester::read_reply(State& call, const proto::Header& header,
   if (!read_writes(call, lists))
     return CallStatus::kMalformedReply;
   call.whole = {rpc.data(), static_cast<uint32_t>(rpc.size())};
-  call.call->reply = {&call.whole, 1};
+  call.reply = {&call.whole, 1};
   return CallStatus::kOk;
 }
 
 // Old responders return unused chunks emptied, zeroed or untouched, or no list at all (V1-WL-08,
 // EXP-11). Which lengths mean something, the upper layer finds out when it decodes the reply.
-bool Requester::read_writes(State& call, const ChunkLists& lists) noexcept {
+bool Requester::read_writes(OutgoingCall& call, const ChunkLists& lists) noexcept {
   if (lists.num_writes == 0)
     return true;
   if (lists.num_writes != call.num_results) {
     link_.refused(Refusal::kWriteListCount);
     return false;
   }
+  CallChunks& chunks = *call.chunks;
   for (uint32_t k = 0; k < call.num_results; ++k) {
-    uint32_t first = call.result_first[k];
-    uint32_t count = call.result_first[k + 1] - first;
-    call.placed[k] = ItemView();
+    uint32_t first = chunks.result_first[k];
+    uint32_t count = chunks.result_first[k + 1] - first;
+    chunks.placed[k] = ItemView();
     if (lists.writes[k].count == 0)
       continue;
-    int64_t length =
-        read_chunk({&call.offers[first], count}, lists.of(lists.writes[k]), &call.fragments[first]);
+    int64_t length = read_chunk({&chunks.offers[first], count}, lists.of(lists.writes[k]),
+                                &chunks.fragments[first]);
     if (length < 0) {
       link_.refused(Refusal::kAlteredSegment);
       return false;
     }
     // The last one is the pad's, not the result's (EXP-10: some write it, some do not).
-    if (pad_of(call.call->results[k]) != 0)
-      length -= call.fragments[first + count - 1].length;
-    call.placed[k] = ItemView({&call.fragments[first], count}, 0, static_cast<uint32_t>(length));
+    if (pad_of(call.results[k]) != 0)
+      length -= chunks.fragments[first + count - 1].length;
+    chunks.placed[k] =
+        ItemView({&chunks.fragments[first], count}, 0, static_cast<uint32_t>(length));
   }
-  call.call->placed = {call.placed.data(), call.num_results};
+  call.placed = {chunks.placed.data(), call.num_results};
   return true;
 }
 
 // Of a call that was sent with one Write chunk of one segment. No call asks for a pad there.
-bool Requester::take_result(State& call, const Segment& written) noexcept {
+bool Requester::take_result(OutgoingCall& call, const Segment& written) noexcept {
   RRDK_ASSERT(call.num_results == 1 && call.num_offers == 1, call.num_results);
-  const int64_t length = read_chunk({call.offers.data(), 1}, {&written, 1}, call.fragments.data());
+  CallChunks& chunks = *call.chunks;
+  const int64_t length =
+      read_chunk({chunks.offers.data(), 1}, {&written, 1}, chunks.fragments.data());
   if (length < 0)
     return false;
-  call.placed[0] = ItemView({call.fragments.data(), 1}, 0, static_cast<uint32_t>(length));
-  call.call->placed = {call.placed.data(), 1};
+  chunks.placed[0] = ItemView({chunks.fragments.data(), 1}, 0, static_cast<uint32_t>(length));
+  call.placed = {chunks.placed.data(), 1};
   return true;
 }
 
 // The peer gave up its key, or never heard of it.
-void Requester::release_chunk(State& call) noexcept {
-  link_.keys.release_key(call.offers[0].key);
+void Requester::release_chunk(OutgoingCall& call) noexcept {
+  link_.keys.release_key(call.chunks->offers[0].key);
   call.num_offers = call.reply_first = call.bound = 0;
   call.num_results = 0;
 }
 
-bool Requester::read_long(State& call, const ChunkLists& lists) noexcept {
+bool Requester::read_long(OutgoingCall& call, const ChunkLists& lists) noexcept {
   uint32_t first = call.reply_first;
   RRDK_ASSERT(first <= call.num_offers, first, call.num_offers);
   uint32_t count = call.num_offers - first;
@@ -476,8 +483,9 @@ bool Requester::read_long(State& call, const ChunkLists& lists) noexcept {
     link_.refused(Refusal::kReplyChunkNotGiven);
     return false;
   }
-  Fragment* fragments = &call.fragments[first];
-  int64_t length = read_chunk({&call.offers[first], count}, lists.of(lists.reply), fragments);
+  Fragment* fragments = &call.chunks->fragments[first];
+  int64_t length =
+      read_chunk({&call.chunks->offers[first], count}, lists.of(lists.reply), fragments);
   // Segments are filled in order, so that the first one holds the beginning.
   if (length < 0) {
     link_.refused(Refusal::kAlteredSegment);
@@ -490,7 +498,7 @@ bool Requester::read_long(State& call, const ChunkLists& lists) noexcept {
   }
   while (count != 0 && fragments[count - 1].length == 0)
     --count;
-  call.call->reply = {fragments, count};
+  call.reply = {fragments, count};
   return true;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -15,24 +16,26 @@ namespace rrdk::xprt {
 namespace {
 
 constexpr uint64_t kMs = 1'000'000;
+constexpr uint32_t kSlotsAtOnce = 16;
 constexpr uint32_t kSlotsPerRoom = 32;  // as many as fit into a small buffer
 
 }  // namespace
 
-OutgoingCall::OutgoingCall() : state(std::make_unique<State>(*this)) {}
-OutgoingCall::~OutgoingCall() {
-  if (stages != nullptr)
-    stages->complete();
+bool OutgoingCall::make_chunks() noexcept {
+  chunks.reset(new (std::nothrow) CallChunks);
+  return chunks != nullptr;
 }
 
 void OutgoingCall::release() {
-  RRDK_ASSERT(state->stage == CallStage::kIdle, state->stage);
+  RRDK_ASSERT(stage == CallStage::kIdle, stage);
   reply = {};
   placed = {};
   message.clear();
-  for (Buffer& room : rooms)
-    room.reset();
-  state->release_buffers();
+  if (chunks != nullptr) {
+    for (Buffer& room : chunks->rooms)
+      room.reset();
+  }
+  release_buffers();
 }
 
 Requester::Requester(Link& link, uint32_t first_xid)
@@ -42,59 +45,70 @@ Requester::Requester(Link& link, uint32_t first_xid)
       slot_bits_(static_cast<uint32_t>(std::bit_width(asked))),  // one number is no slot's
       slots_per_room_(
           std::clamp(link.memory.largest_buffer() / kCallHeaderRoom, 1u, kSlotsPerRoom)),
-      slots_(asked) {
-  rooms_.resize((slots_.size() + slots_per_room_ - 1) / slots_per_room_);
-  uint32_t mask = (1u << slot_bits_) - 1;
-  for (uint32_t i = 0; i < slots_.size(); ++i) {
-    slots_[i].xid = (first_xid & ~mask) | i;
-    slots_[i].next_free = i + 1 < slots_.size() ? i + 1 : kNoSlot;
-  }
+      first_xid_(first_xid & ~((1u << slot_bits_) - 1)),
+      slot_pages_(std::max(asked, 1u) * sizeof(Slot)),
+      slots_(static_cast<Slot*>(slot_pages_.data())) {
+  rooms_.resize((asked + slots_per_room_ - 1) / slots_per_room_);
 }
 
 bool Requester::prepare() {
-  return slots_.empty() || slots_[0].room.length != 0 || make_room(0);
+  return asked == 0 || make_room(0);
+}
+
+// Further ones, all of them free. Their memory is there, and the system gives it when it is
+// touched.
+void Requester::add_slots() noexcept {
+  RRDK_ASSERT(num_slots_ < asked, num_slots_, asked);
+  const uint32_t first = num_slots_;
+  num_slots_ = std::min(asked, first + kSlotsAtOnce);
+  for (uint32_t i = num_slots_; i-- != first;) {
+    ::new (static_cast<void*>(slots_ + i)) Slot;
+    slots_[i].xid = first_xid_ | i;
+    put_free_slot(i);
+  }
 }
 
 // For the headers of this slot's calls and of those beside it.
 bool Requester::make_room(uint32_t slot) noexcept {
-  RRDK_ASSERT(slot < slots_.size() && slots_[slot].room.length == 0, slot);
   const uint32_t number = slot / slots_per_room_;
   const uint32_t first = number * slots_per_room_;
-  const uint32_t end = std::min(first + slots_per_room_, static_cast<uint32_t>(slots_.size()));
-  Buffer buffer = link_.memory.get((end - first) * kCallHeaderRoom);
-  if (!buffer)
-    return false;
-  std::memset(buffer.data(), 0, size_t{end - first} * kCallHeaderRoom);
-  for (uint32_t i = first; i < end; ++i)
-    slots_[i].room = {buffer.data() + size_t{i - first} * kCallHeaderRoom, kCallHeaderRoom,
-                      buffer.region()};
-  rooms_[number] = std::move(buffer);
+  Buffer& buffer = rooms_[number];
+  if (!buffer) {
+    const uint32_t bytes = std::min(slots_per_room_, asked - first) * kCallHeaderRoom;
+    buffer = link_.memory.get(bytes);
+    if (!buffer)
+      return false;
+    std::memset(buffer.data(), 0, bytes);
+  }
+  if (slot < num_slots_)
+    slots_[slot].room = {buffer.data() + size_t{slot - first} * kCallHeaderRoom, kCallHeaderRoom,
+                         buffer.region()};
   return true;
 }
 
 bool Requester::awaits_more_than(uint32_t receive_size) const noexcept {
-  return std::ranges::any_of(slots_, [receive_size](const Slot& slot) {
+  return std::ranges::any_of(slots(), [receive_size](const Slot& slot) {
     return slot.unanswered && slot.inline_reply > receive_size;
   });
 }
 
 uint64_t Requester::quiet_until() const noexcept {
   uint64_t until = UINT64_MAX;
-  auto consider = [&until](const State& call) {
-    if (call.call->deadline_ns != 0)
-      until = std::min(until, call.call->deadline_ns);
+  auto consider = [&until](const OutgoingCall& call) {
+    if (call.deadline_ns != 0)
+      until = std::min(until, call.deadline_ns);
   };
   if (!queued_.empty() && link_.receives.has_bare())
     return 0;
-  for (const State& call : queued_)
+  for (const OutgoingCall& call : queued_)
     consider(call);
-  for (const Slot& slot : slots_) {
+  for (const Slot& slot : slots()) {
     if (slot.call == nullptr)
       continue;
     if (slot.call->stage == CallStage::kInFlight)
       consider(*slot.call);
-    else if (slot.call->stage == CallStage::kLent && slot.call->lent_since_ns != 0)
-      until = std::min(until, slot.call->lent_since_ns + link_.options.lend_ns);
+    else if (slot.call->stage == CallStage::kLent && slot.call->since_ns != 0)
+      until = std::min(until, slot.call->since_ns + link_.options.lend_ns);
     else
       return 0;
   }
@@ -106,19 +120,26 @@ uint64_t Requester::quiet_until() const noexcept {
 
 std::vector<uint32_t> Requester::last_xids() const {
   std::vector<uint32_t> xids;
-  xids.reserve(slots_.size());
-  for (const Slot& slot : slots_)
-    xids.push_back(slot.xid);
+  xids.reserve(asked);
+  for (uint32_t i = 0; i < asked; ++i)
+    xids.push_back(i < num_slots_ ? slots_[i].xid : first_xid_ | i);
   return xids;
 }
 
 // Slot by slot: each has a count of its own in the upper bits, and how far they are apart is not
-// bounded.
+// bounded. The last ones mostly have not been used, and need not be there yet.
 void Requester::continue_xids(std::span<const uint32_t> last) noexcept {
   RRDK_ASSERT(!link_.up(), link_.phase);
-  if (last.size() != slots_.size())
+  if (last.size() != asked || asked == 0)
     return;
-  for (size_t i = 0; i < slots_.size(); ++i)
+  RRDK_ASSERT(num_slots_ == 0, num_slots_);
+  first_xid_ = last.back() & ~((1u << slot_bits_) - 1);
+  uint32_t used = asked;
+  while (used != 0 && last[used - 1] == (first_xid_ | (used - 1)))
+    --used;
+  while (num_slots_ < used)
+    add_slots();
+  for (uint32_t i = 0; i < used; ++i)
     slots_[i].xid = last[i];
 }
 
@@ -127,14 +148,14 @@ void Requester::continue_xids(std::span<const uint32_t> last) noexcept {
 // Revoking a key meanwhile turns the peer's next access into an error, which ends the connection
 // and all other calls on it. So, where the caller allows it, the call ends for its caller only:
 //
-//   the caller's OutgoingCall   ends at once; it gets a new State
-//   a stand-in                  takes over the State that the peer's answer will find, the message
-//                               and the buffers: all that the peer may use is "lent"
+//   the caller's OutgoingCall   ends at once
+//   a stand-in                  takes its place in the slot, where the peer's answer will find it,
+//                               with its message and chunks: all that the peer may use is "lent"
 //
 // until the answer comes, the bound passes, or the connection ends. Then the keys are revoked as
 // those of any call, the memory goes back, and `released` is called if there is one.
 
-void Requester::give_up(State& call, CallStatus status) noexcept {
+void Requester::give_up(OutgoingCall& call, CallStatus status) noexcept {
   ++link_.counters.calls_given_up;
   if (may_lend(call))
     lend(call, status);
@@ -144,63 +165,61 @@ void Requester::give_up(State& call, CallStatus status) noexcept {
 
 // Whether the peer may still use memory of the call, and all of that can be left to it. A peer that
 // has answered (and whose reply is being read, RFC 5666 section 3.5) is done with it.
-bool Requester::may_lend(const State& call) const noexcept {
-  const OutgoingCall& out = *call.call;
-  bool used = call.num_offers != 0 || !call.send_job.settled();
-  bool borrowed = out.message.borrows();
-  for (size_t k = 0; k < out.results.size(); ++k) {
-    for (const MemorySpan& span : out.results[k].spans)
-      borrowed |= span.length != 0 && !(out.rooms[k] && out.rooms[k].data() == span.data);
+bool Requester::may_lend(const OutgoingCall& call) const noexcept {
+  bool used = call.num_offers != 0 || !slots_[call.slot].send_job.settled();
+  bool borrowed = call.message.borrows();
+  auto is_room = [&call](const MemorySpan& span, size_t k) {
+    return call.chunks != nullptr && call.chunks->rooms[k] &&
+           call.chunks->rooms[k].data() == span.data;
+  };
+  for (size_t k = 0; k < call.results.size(); ++k) {
+    for (const MemorySpan& span : call.results[k].spans)
+      borrowed |= span.length != 0 && !is_room(span, k);
   }
-  return used && slots_[call.slot].unanswered && out.option == nullptr &&
-         link_.options.lend_ns != 0 && (!borrowed || out.released != nullptr);
+  return used && slots_[call.slot].unanswered && call.option == nullptr &&
+         link_.options.lend_ns != 0 && (!borrowed || call.released != nullptr);
 }
 
-void Requester::lend(State& call, CallStatus status) noexcept {
-  RRDK_ASSERT(call.stage == CallStage::kInFlight && !call.lent, call.stage);
+void Requester::lend(OutgoingCall& out, CallStatus status) noexcept {
+  RRDK_ASSERT(out.stage == CallStage::kInFlight && !out.lent, out.stage);
   if (free_stand_ins_.empty()) {
     stand_ins_.push_back(std::make_unique<OutgoingCall>());
     free_stand_ins_.push_back(stand_ins_.back().get());
   }
-  OutgoingCall& out = *call.call;
   OutgoingCall& stand_in = *free_stand_ins_.back();
   free_stand_ins_.pop_back();
-  std::swap(stand_in.state, out.state);
+  static_cast<CallProgress&>(stand_in) = out;
+  static_cast<CallProgress&>(out) = {.mended = out.mended};
   std::swap(stand_in.message, out.message);
-  std::swap(stand_in.rooms, out.rooms);
+  std::swap(stand_in.chunks, out.chunks);
   stand_in.released = std::exchange(out.released, nullptr);
   stand_in.released_argument = out.released_argument;
-  call.call = &stand_in;
-  stand_in.results = {};  // the caller's own array
-  out.state->call = &out;
-  out.state->receive = std::move(call.receive);
-
-  call.stage = CallStage::kLent;
-  call.status = status;
-  call.lent = true;
-  call.lent_since_ns = 0;
+  slots_[stand_in.slot].call = &stand_in;
+  stand_in.stage = CallStage::kLent;
+  stand_in.status = status;
+  stand_in.lent = true;
+  stand_in.since_ns = 0;
   ++zombies_;
   ++link_.counters.calls_lent;
-  end(*out.state, status);
+  end(out, status);
 }
 
 // The bound counts from the first tick that sees the call: up to a tick long, never short.
-void Requester::check_lent(State& call, uint64_t now_ns) noexcept {
-  if (call.lent_since_ns == 0)
-    call.lent_since_ns = now_ns;
-  if (now_ns - call.lent_since_ns < link_.options.lend_ns)
+void Requester::check_lent(OutgoingCall& call, uint64_t now_ns) noexcept {
+  if (call.since_ns == 0)
+    call.since_ns = now_ns;
+  if (now_ns - call.since_ns < link_.options.lend_ns)
     return;
   ++link_.counters.lends_expired;
   conclude(call, call.status);
 }
 
 // The peer can no longer use what was lent to it.
-void Requester::give_back(State& call) noexcept {
-  RRDK_ASSERT(call.lent && call.settled(), call.stage);
-  OutgoingCall& stand_in = *call.call;
+void Requester::give_back(OutgoingCall& stand_in) noexcept {
+  RRDK_ASSERT(stand_in.lent, stand_in.stage);
   auto* released = std::exchange(stand_in.released, nullptr);
-  call.stage = CallStage::kIdle;
-  call.lent = false;
+  stand_in.stage = CallStage::kIdle;
+  stand_in.lent = false;
   stand_in.release();
   free_stand_ins_.push_back(&stand_in);
   if (released != nullptr)

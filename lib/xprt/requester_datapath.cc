@@ -12,47 +12,42 @@ using fabric::Op;
 using fabric::SendWr;
 
 // What an earlier use has left.
-void Requester::reset(State& state) noexcept {
-  state.call->reply = {};
-  state.call->placed = {};
-  state.clear();
-  state.num_offers = state.message_offers = state.reply_first = 0;
-  state.num_results = 0;
-  state.bound = state.revoked = 0;
-  state.fenced = false;
-  state.again = state.mended = false;
-  state.clean = state.plain = false;
-  state.rooms = kMaxResults;
-  state.reply_extra = 0;
-  state.stuck_since_ns = 0;
+void Requester::reset(OutgoingCall& call) noexcept {
+  call.reply = {};
+  call.placed = {};
+  call.clear();
+  call.num_offers = call.message_offers = call.reply_first = 0;
+  call.num_results = 0;
+  call.bound = call.revoked = 0;
+  call.again = call.clean = false;
+  call.unmend();
 }
 
 void Requester::submit(OutgoingCall& call) noexcept {
-  State& state = *call.state;
-  reset(state);
+  reset(call);
   call.sent = false;
   if (link_.phase == Phase::kDead) {
-    end(state, CallStatus::kConnectionLost);
+    end(call, CallStatus::kConnectionLost);
     return;
   }
   if (link_.refuses_calls()) [[unlikely]] {
-    end(state, CallStatus::kRemoteError);
+    end(call, CallStatus::kRemoteError);
     return;
   }
-  state.stage = CallStage::kQueued;
-  if (queued_.empty() && may_start_or_grow() && start(state)) [[likely]]
+  call.stage = CallStage::kQueued;
+  if (queued_.empty() && may_start_or_grow() && start(call)) [[likely]]
     return;
   ++(may_start() ? link_.counters.waits_key : link_.counters.waits_credit);
   if (call.submitted_ticks == 0)
     call.submitted_ticks = base::Tsc::ticks();
-  queued_.push(state);
+  queued_.push(call);
 }
 
 // A Receive for the reply stands ready before the call is sent (V1-CREDIT-15). On a connection that
 // is about to end, a call that is sent is lost; one that is not sent can be carried over.
 bool Requester::may_start() const noexcept {
-  return link_.running() && window.open() && first_free_ != kNoSlot && again_ == 0 &&
-         link_.calling && link_.receives_for_replies() > window.in_flight();
+  return link_.running() && window.open() && has_slot() && again_ == 0 && link_.calling &&
+         link_.receives_for_replies() > window.in_flight();
 }
 
 uint32_t Requester::plain_limit() const noexcept {
@@ -84,9 +79,8 @@ bool Requester::lacks_receives() noexcept {
 
 // False: the call needs keys or buffers that are not there now. Otherwise it is on its way, or has
 // ended because it is larger than what can be sent.
-bool Requester::start(State& call) noexcept {
+bool Requester::start(OutgoingCall& call) noexcept {
   RRDK_ASSERT(may_start() && call.stage == CallStage::kQueued, call.stage);
-  call.plain = false;  // it may have been, and is sent again
   if (!take_slot(call)) [[unlikely]]
     return false;
   if (slots_[call.slot].room.length == 0 && !make_room(call.slot)) [[unlikely]] {
@@ -110,25 +104,25 @@ bool Requester::start(State& call) noexcept {
       end(call, call.again ? CallStatus::kChunkError : CallStatus::kTooLarge);
     else if (plan == Plan::kNoOptions)
       end(call, CallStatus::kVersionError);
-    else if (active_ == 0)  // no one will give back what is missing
+    else if (plan == Plan::kNoMemory || active_ == 0)  // no one will give back what is missing
       end(call, CallStatus::kNoMemory);
     else
       return false;
     return true;
   }
   note_start(call);
-  if (!link_.sends.idle() || !emit_call(call)) [[unlikely]] {
+  Slot& slot = slots_[call.slot];
+  if (!link_.sends.idle() || !emit_call(slot)) [[unlikely]] {
     ++link_.counters.waits_send_queue;
-    link_.sends.push(call.send_job);
+    link_.sends.push(slot.send_job);
   }
   return true;
 }
 
-void Requester::sample(State& state) noexcept {
-  OutgoingCall& call = *state.call;
+void Requester::sample(OutgoingCall& call) noexcept {
   if (call.stages != nullptr)  // it is sent again, or was to be started before
     call.stages->complete();
-  call.stages = link_.pool.stages().take(state.xid, true);
+  call.stages = link_.pool.stages().take(call.xid, true);
   if (call.stages == nullptr)
     return;
   const uint64_t now = base::Tsc::ticks();
@@ -138,28 +132,26 @@ void Requester::sample(State& state) noexcept {
 }
 
 // The call is planned: from here on it has a credit, and an answer may come.
-void Requester::note_start(State& call) noexcept {
+void Requester::note_start(OutgoingCall& call) noexcept {
   window.on_call();
   link_.share.promise_replies(window.in_flight());
   Slot& slot = slots_[call.slot];
   RRDK_ASSERT(slot.call == &call && !slot.unanswered, call.slot);
   slot.unanswered = true;
-  slot.inline_reply = call.inline_reply;
   if (link_.rfc5666.reader != nullptr) [[unlikely]]
     link_.rfc5666.reader->note_call(call.slot);
   call.stage = CallStage::kInFlight;
   call.wire = link_.wire;
   ++link_.counters.calls_sent;
-  link_.counters.calls_resent += call.call->resend || call.again;
+  link_.counters.calls_resent += call.resend || call.again;
   call.again = false;
 }
 
-bool Requester::take_slot(State& call) noexcept {
-  if (call.call->resend || call.again) [[unlikely]]
+bool Requester::take_slot(OutgoingCall& call) noexcept {
+  if (call.resend || call.again) [[unlikely]]
     return take_own_slot(call);
-  RRDK_ASSERT(first_free_ < slots_.size(), first_free_);
-  Slot& slot = slots_[first_free_];
-  call.slot = std::exchange(first_free_, slot.next_free);
+  call.slot = take_free_slot();
+  Slot& slot = slots_[call.slot];
   slot.xid += 1u << slot_bits_;
   slot.call = &call;
   call.xid = slot.xid;
@@ -168,8 +160,12 @@ bool Requester::take_slot(State& call) noexcept {
 }
 
 // The slot that the call's XID names. Calls that are sent again come before others, so it is free.
-bool Requester::take_own_slot(State& call) noexcept {
+bool Requester::take_own_slot(OutgoingCall& call) noexcept {
   uint32_t index = call.xid & ((1u << slot_bits_) - 1);
+  if (index >= asked)
+    return false;
+  while (num_slots_ <= index)
+    add_slots();
   uint32_t* link = &first_free_;
   while (*link != kNoSlot && *link != index)
     link = &slots_[*link].next_free;
@@ -186,18 +182,18 @@ bool Requester::take_own_slot(State& call) noexcept {
 
 // The call is over, and its memory still in use by a Send that the peer does not take, or by what
 // is behind that: only the end of the connection brings it back.
-void Requester::check_stuck(State& call, uint64_t now_ns) noexcept {
-  if (call.settled() || !link_.running())
+void Requester::check_stuck(OutgoingCall& call, uint64_t now_ns) noexcept {
+  if (slots_[call.slot].settled() || !link_.running())
     return;
-  if (call.stuck_since_ns == 0)
-    call.stuck_since_ns = now_ns;
-  else if (now_ns - call.stuck_since_ns >= link_.options.send_wait_ns)
+  if (call.since_ns == 0)
+    call.since_ns = now_ns;
+  else if (now_ns - call.since_ns >= link_.options.send_wait_ns)
     link_.end(Refusal::kNotReceived, "it takes no messages");
 }
 
 // The call has left the slot. Unanswered, the slot still holds a credit: it is free when the answer
 // comes after all.
-void Requester::free_slot(State& call) noexcept {
+void Requester::free_slot(OutgoingCall& call) noexcept {
   Slot& slot = slots_[call.slot];
   RRDK_ASSERT(slot.call == &call && active_ != 0, call.slot, active_);
   slot.call = nullptr;
@@ -206,8 +202,7 @@ void Requester::free_slot(State& call) noexcept {
     zombies_ += !call.lent;
     return;
   }
-  slot.next_free = first_free_;
-  first_free_ = call.slot;
+  put_free_slot(call.slot);
 }
 
 void Requester::answer(Slot& slot) noexcept {
@@ -216,22 +211,21 @@ void Requester::answer(Slot& slot) noexcept {
   window.on_answer();
   link_.share.promise_replies(window.in_flight());
   if (link_.rfc5666.reader != nullptr) [[unlikely]]
-    link_.rfc5666.reader->note_answer(static_cast<uint32_t>(&slot - slots_.data()));
+    link_.rfc5666.reader->note_answer(index_of(slot));
   if (slot.call != nullptr) {
     zombies_ -= slot.call->lent;
     return;
   }
   RRDK_ASSERT(zombies_ != 0);
   --zombies_;
-  slot.next_free = first_free_;
-  first_free_ = static_cast<uint32_t>(&slot - slots_.data());
+  put_free_slot(index_of(slot));
 }
 
 void Requester::pump() noexcept {
   link_.plain_limit = 0;
   link_.receives.refill_bare();
   while (!queued_.empty() && may_start_or_grow()) {
-    State& call = queued_.pop();
+    OutgoingCall& call = queued_.pop();
     if (!start(call)) {
       queued_.push_front(call);
       return;
@@ -240,29 +234,32 @@ void Requester::pump() noexcept {
 }
 
 // Past the list. False: what is left, of the Binds too, is to be appended.
-bool Requester::emit_now(State& call) noexcept {
+bool Requester::emit_now(OutgoingCall& call) noexcept {
   for (; call.bound < call.num_offers; ++call.bound) {
-    const Offer& offer = call.offers[call.bound];
+    const Offer& offer = call.chunks->offers[call.bound];
     if (!link_.port->bind_now(offer.key, offer.span, offer.rights)) [[unlikely]]
       return false;
   }
-  return link_.send_now(call.plan.spans(), 0);
+  return link_.send_now(call.chunks->plan.spans(), 0);
 }
 
-bool Requester::emit_call(State& call) noexcept {
+bool Requester::emit_call(Slot& slot) noexcept {
+  OutgoingCall& call = *slot.call;
   RRDK_ASSERT(call.stage >= CallStage::kInFlight, call.stage);
-  const uint64_t length = call.plan.length();
+  if (call.way == CallWay::kPlain)
+    return emit_plain(slot, call);
+  const uint64_t length = call.chunks->plan.length();
   if (link_.may_send_now(length) && emit_now(call)) [[likely]] {
-    call.call->sent = true;
+    call.sent = true;
     return true;
   }
   const bool copied = length <= link_.options.max_copied;
   for (; call.bound < call.num_offers; ++call.bound) {
     if (link_.sends.free_slots() == 0)
       return false;
-    const Offer& offer = call.offers[call.bound];
-    SendWr& wr = copied ? link_.sends.append_copied(call.send_job, Op::kBindKey)
-                        : link_.sends.append(call.send_job, Op::kBindKey, false);
+    const Offer& offer = call.chunks->offers[call.bound];
+    SendWr& wr = copied ? link_.sends.append_copied(slot.send_job, Op::kBindKey)
+                        : link_.sends.append(slot.send_job, Op::kBindKey, false);
     wr.key = offer.key;
     wr.rights = offer.rights;
     wr.num_sges = 1;
@@ -270,57 +267,61 @@ bool Requester::emit_call(State& call) noexcept {
   }
   if (link_.sends.free_slots() == 0)
     return false;
-  call.plan.fill(copied ? link_.sends.append_copied(call.send_job, Op::kSend)
-                        : link_.sends.append(call.send_job, Op::kSend, true));
-  call.call->sent = true;
+  call.chunks->plan.fill(copied ? link_.sends.append_copied(slot.send_job, Op::kSend)
+                                : link_.sends.append(slot.send_job, Op::kSend, true));
+  call.sent = true;
   return true;
 }
 
-bool Requester::emit_revoke(State& call) noexcept {
-  RRDK_ASSERT(call.stage == CallStage::kRevoking && !call.fenced, call.stage);
+bool Requester::emit_revoke(Slot& slot) noexcept {
+  OutgoingCall& call = *slot.call;
+  RRDK_ASSERT(call.stage == CallStage::kRevoking, call.stage);
   uint16_t end = call.num_offers;
-  while (end > call.revoked && call.offers[end - 1].revoked)
+  while (end > call.revoked && call.chunks->offers[end - 1].revoked)
     --end;
   for (; call.revoked < end; ++call.revoked) {
-    const Offer& offer = call.offers[call.revoked];
+    const Offer& offer = call.chunks->offers[call.revoked];
     if (offer.revoked)
       continue;
     if (link_.sends.free_slots() == 0)
       return false;
-    SendWr& wr = link_.sends.append(call.revoke_job, Op::kInvalidateKey, call.revoked + 1 == end);
+    SendWr& wr = link_.sends.append(slot.revoke_job, Op::kInvalidateKey, call.revoked + 1 == end);
     wr.key = offer.key;
     wr.num_sges = 0;
   }
-  call.fenced = true;
+  call.revoked = call.num_offers;
   return true;
 }
 
 // The call is over; its memory is fenced before anyone hears of it (V1-MEM-07). Binds that are
 // still to be posted go first, since the send queue is a FIFO.
-void Requester::conclude(State& call, CallStatus status) noexcept {
+void Requester::conclude(OutgoingCall& call, CallStatus status) noexcept {
   RRDK_ASSERT(call.stage == CallStage::kInFlight || call.lent, call.stage);
   call.status = status;
   call.stage = CallStage::kRevoking;
+  call.since_ns = 0;
   link_.plain_limit = 0;  // invalidations may have to wait
   if (call.num_offers != 0 && link_.up()) {
-    if (!link_.sends.idle() || !emit_revoke(call))
-      link_.sends.push(call.revoke_job);
+    Slot& slot = slots_[call.slot];
+    if (!link_.sends.idle() || !emit_revoke(slot))
+      link_.sends.push(slot.revoke_job);
   }
   advance(call);
 }
 
 // Keys that could not be revoked are fenced by the end of the connection (V1-MEM-08).
-void Requester::advance(State& call) noexcept {
-  if (call.stage == CallStage::kLent && call.num_offers == 0 && call.settled())
-    call.stage = CallStage::kRevoking;  // its Send was all that used memory
-  if (call.stage != CallStage::kRevoking || !call.settled())
+void Requester::advance(OutgoingCall& call) noexcept {
+  if (call.stage < CallStage::kRevoking || !slots_[call.slot].settled())
     return;
-  bool fenced = call.num_offers == 0 || link_.phase == Phase::kDead || (link_.up() && call.fenced);
-  if (!fenced)
+  if (call.stage == CallStage::kLent && call.num_offers == 0)
+    call.stage = CallStage::kRevoking;  // its Send was all that used memory
+  const bool fenced =
+      call.num_offers == 0 || link_.phase == Phase::kDead || (link_.up() && call.fenced());
+  if (call.stage != CallStage::kRevoking || !fenced)
     return;
   for (uint32_t i = 0; i < call.num_offers; ++i)
-    link_.keys.release_key(call.offers[i].key);
-  call.num_offers = 0;
+    link_.keys.release_key(call.chunks->offers[i].key);
+  call.num_offers = call.revoked = 0;
   free_slot(call);
   if (call.lent) [[unlikely]]
     give_back(call);
@@ -332,35 +333,33 @@ void Requester::advance(State& call) noexcept {
 
 // When its memory is fenced, it goes out again, before all others: under its XID, which the slot
 // that it had still stands for.
-void Requester::send_again(State& call) noexcept {
+void Requester::send_again(OutgoingCall& call) noexcept {
   call.again = true;
   ++again_;
 }
 
-void Requester::requeue(State& call) noexcept {
-  RRDK_ASSERT(again_ != 0 && call.settled(), again_);
+void Requester::requeue(OutgoingCall& call) noexcept {
+  RRDK_ASSERT(again_ != 0, again_);
   --again_;
   call.release_buffers();
-  call.call->sent = false;
-  call.bound = call.revoked = 0;
-  call.fenced = false;
-  call.stuck_since_ns = 0;
+  call.sent = false;
+  call.bound = 0;
   call.stage = CallStage::kQueued;
   queued_.push_front(call);
   pump();
 }
 
 // The one place where a call ends.
-void Requester::end(State& call, CallStatus status) noexcept {
-  RRDK_ASSERT(call.settled() && !call.lent, call.stage);
+void Requester::end(OutgoingCall& call, CallStatus status) noexcept {
+  RRDK_ASSERT(!call.lent, call.stage);
   call.stage = CallStage::kIdle;
-  call.call->status = status;
+  call.status = status;
   if (status != CallStatus::kOk) {
-    call.call->reply = {};
-    call.call->placed = {};
+    call.reply = {};
+    call.placed = {};
     call.release_buffers();
   }
-  link_.upcalls.on_call_ended(*call.call);
+  link_.upcalls.on_call_ended(call);
 }
 
 // Takes the queued calls that are `wanted` out of the queue, in the same order.
@@ -368,7 +367,7 @@ template <typename Predicate>
 Requester::Calls Requester::unqueue(Predicate&& wanted) noexcept {
   Calls taken;
   Calls all = queued_.take();
-  for (State& call : all) {
+  for (OutgoingCall& call : all) {
     if (!wanted(call)) {
       queued_.push(call);
       continue;
@@ -385,22 +384,21 @@ void Requester::end_all(Calls calls, CallStatus status) noexcept {
 }
 
 void Requester::end_queued(CallStatus status) noexcept {
-  end_all(unqueue([](const State&) { return true; }), status);
+  end_all(unqueue([](const OutgoingCall&) { return true; }), status);
 }
 
 void Requester::cancel(OutgoingCall& call) noexcept {
-  State& state = *call.state;
-  if (state.stage == CallStage::kQueued)
-    end_all(unqueue([&](const State& queued) { return &queued == &state; }),
+  if (call.stage == CallStage::kQueued)
+    end_all(unqueue([&](const OutgoingCall& queued) { return &queued == &call; }),
             CallStatus::kCancelled);
-  else if (state.stage == CallStage::kInFlight)
-    give_up(state, CallStatus::kCancelled);
-  else if (state.again)
-    give_up_again(state, CallStatus::kCancelled);
+  else if (call.stage == CallStage::kInFlight)
+    give_up(call, CallStatus::kCancelled);
+  else if (call.again)
+    give_up_again(call, CallStatus::kCancelled);
 }
 
 // The call was to be sent again, and ends instead when its memory is fenced.
-void Requester::give_up_again(State& call, CallStatus status) noexcept {
+void Requester::give_up_again(OutgoingCall& call, CallStatus status) noexcept {
   RRDK_ASSERT(call.again && again_ != 0, again_);
   call.again = false;
   call.status = status;
@@ -408,11 +406,11 @@ void Requester::give_up_again(State& call, CallStatus status) noexcept {
 }
 
 void Requester::on_tick(uint64_t now_ns) noexcept {
-  auto late = [now_ns](const State& call) {
-    return call.call->deadline_ns != 0 && call.call->deadline_ns <= now_ns;
+  auto late = [now_ns](const OutgoingCall& call) {
+    return call.deadline_ns != 0 && call.deadline_ns <= now_ns;
   };
   uint32_t left = active_;  // most slots are free, and the first ones are used first
-  for (Slot& slot : slots_) {
+  for (Slot& slot : slots()) {
     if (left == 0)
       break;
     if (slot.call == nullptr)
@@ -436,7 +434,7 @@ void Requester::on_tick(uint64_t now_ns) noexcept {
 
 void Requester::on_dead() noexcept {
   RRDK_ASSERT(link_.phase == Phase::kDead, link_.phase);
-  for (Slot& slot : slots_) {
+  for (Slot& slot : slots()) {
     if (slot.call == nullptr)
       continue;
     if (slot.call->again)

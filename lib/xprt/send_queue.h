@@ -23,8 +23,8 @@ enum class WorkKind : uint8_t {
   kSilent,   // an unsignaled request that failed; whoever owns the chain hears of its signaled end
   kRead,     // owner: ServedCall; one RDMA Read
   kReply,    // owner: ServedCall; Writes and the Send of a reply or an error
-  kCall,     // owner: OutgoingCall::State; binds and the Send of a call
-  kRevoke,   // owner: OutgoingCall::State; invalidations
+  kCall,     // owner: Requester::Slot; binds and the Send of a call
+  kRevoke,   // owner: Requester::Slot; invalidations
   kProperties,  // owner: Properties::Outgoing; a Send
   // RFC 5666's compatibility mode. Owner of both: ReplyReader::Reading.
   kReplyRead,  // one RDMA Read of a reply's data

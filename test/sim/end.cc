@@ -438,7 +438,7 @@ void End::answer(xprt::ServedCall& call, Shape& shape) {
 }
 
 void End::on_call_ended(xprt::OutgoingCall& out) {
-  Call& call = *static_cast<Call*>(out.user);
+  Call& call = static_cast<Call::Out&>(out).call;
   if (context_.traced)
     context_.trace(name_, "call %u ends, xid %08x: %s", call.serial, call.xid(),
                    to_string(out.status));

@@ -119,7 +119,6 @@ bool Traffic::prepare(Call& call, const Shape& shape) {
   Random& random = context_.random;
   call.serial = shape.serial;
   call.cancelled = call.again = false;
-  call.out.user = &call;
   call.out.deadline_ns = 0;
   call.out.resend = false;
   call.out.force_long = shape.force_long;

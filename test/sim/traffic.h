@@ -47,7 +47,11 @@ struct Guarded {
 
 // A call that the simulated client makes, reused from call to call.
 struct Call {
-  xprt::OutgoingCall out;
+  struct Out : xprt::OutgoingCall {
+    explicit Out(Call& its) : call(its) {}
+    Call& call;
+  };
+  Out out{*this};
   uint32_t line = 0;                           // the connection's number
   xprt::Role caller = xprt::Role::kRequester;  // the end that makes it
   uint32_t serial = 0;                         // of its Shape

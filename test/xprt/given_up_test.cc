@@ -44,7 +44,8 @@ class GivenUp : public Pair {
     span = buffer.first(kItem);
     room.spans = {&span, 1};
     call.results = {&room, 1};
-    (own ? mine : call.rooms[0]) = std::move(buffer);
+    ASSERT_TRUE(call.take_chunks());
+    (own ? mine : call.chunks->rooms[0]) = std::move(buffer);
   }
   void tell(OutgoingCall& call) {
     call.released = [](void* count) { ++*static_cast<int*>(count); };
@@ -100,7 +101,7 @@ TEST_F(GivenUp, MemoryOfTheCallStaysWithThePeerUntilTheAnswer) {
   offer(call, false);
   submit_and_cancel(call);
   EXPECT_EQ(a->qp.bound_keys(), 2u);
-  EXPECT_FALSE(call.rooms[0]);
+  EXPECT_TRUE(call.chunks == nullptr || !call.chunks->rooms[0]);
   EXPECT_TRUE(call.message.pieces().empty());
   run();
   EXPECT_EQ(a->qp.count(Op::kInvalidateKey), 0u);
@@ -260,6 +261,33 @@ TEST_F(GivenUp, ACallWhoseSendIsOnItsWayEndsAtOnce) {
   run();
   answer();
   EXPECT_EQ(counters().calls_answered_late, 1u);
+  expect_alive();
+}
+
+// What waits for the send queue is sent from what was lent, after its caller has its object back.
+TEST_F(GivenUp, ACallThatWaitsForTheSendQueueIsSentAllTheSame) {
+  constexpr uint32_t kCalls = 24;
+  connect({.credits = kCalls, .send_wrs = 8});
+  std::vector<OutgoingCall> calls(kCalls);
+  for (OutgoingCall& call : calls) {
+    write(call.message, 0, 0, {{100}});
+    a->engine->submit(call);
+  }
+  ASSERT_GT(counters().waits_send_queue, 0u);
+  OutgoingCall& last = calls.back();
+  const uint32_t xid = last.xid;
+  a->engine->cancel(last);
+  expect_ended(last, CallStatus::kCancelled);
+  write(last.message, 0, 0, {{300}});
+  run();
+  ASSERT_EQ(b->held.size(), kCalls);
+  EXPECT_EQ(b->held.back()->xid, xid);
+  check(Decoder(b->held.back()->message), {{100}});
+  answer();
+  EXPECT_EQ(counters().calls_answered_late, 1u);
+  EXPECT_EQ(a->ended.size(), kCalls - 1);
+  a->ended.clear();
+  last.release();
   expect_alive();
 }
 

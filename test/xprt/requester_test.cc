@@ -1,4 +1,6 @@
 // The requester against a scripted responder, byte by byte.
+#include <set>
+
 #include "scripted_test.h"
 
 namespace rrdk::xprt::test {
@@ -391,6 +393,53 @@ TEST_F(RequesterTest, XidsGoOnOnTheNextConnection) {
   EXPECT_EQ(counters().calls_resent, 1u);
   EXPECT_EQ(counters().messages_received, 1u);
   end->disconnect();
+}
+
+// Slots are there as they are used, on the next connection too.
+TEST_F(RequesterTest, ManyCallsInFlightHaveXidsOfTheirOwn) {
+  connect({.credits = 64});
+  std::vector<OutgoingCall> calls(40);
+  peer_side->say(plain_reply(word(send(calls[0]), 0), 64));
+  std::set<uint32_t> xids;
+  for (OutgoingCall& call : calls)
+    xids.insert(word(send(call), 0));
+  EXPECT_EQ(xids.size(), calls.size());
+  const uint32_t lost = calls.back().xid;
+  const std::vector<uint32_t> last = end->engine->requester().last_xids();
+  end->disconnect();
+
+  end = std::make_unique<End>(ConnectionOptions{.role = Role::kRequester, .credits = 64}, *memory,
+                              *pool);
+  peer_side = std::make_unique<Script>(*end);
+  end->engine->requester().continue_xids(last);
+  end->engine->on_established({true, 4096, 4096}, 16);
+  calls.back().resend = true;
+  EXPECT_EQ(word(send(calls.back()), 0), lost);
+  peer_side->say(plain_reply(lost, 64));
+  calls.back().resend = false;
+  for (OutgoingCall& call : calls)
+    EXPECT_TRUE(xids.insert(word(send(call), 0)).second);
+  EXPECT_EQ(end->engine->requester().window.in_flight(), calls.size());
+  end->disconnect();
+}
+
+// What only calls with chunks need is taken by the first of these, and kept.
+TEST_F(RequesterTest, PlainCallsTakeNoMemoryForChunks) {
+  connect();
+  OutgoingCall call;
+  peer_side->say(plain_reply(word(send(call), 0)));
+  expect_status(call, CallStatus::kOk);
+  EXPECT_EQ(call.chunks, nullptr);
+  const Bytes sent = send_with_room(call);
+  const CallChunks* const chunks = call.chunks.get();
+  EXPECT_NE(chunks, nullptr);
+  peer_side->say(reply_to(sent, kMsg, 0, 0).add({word(sent, 0), 1, 42}));
+  end->ended.clear();
+  call.results = {};
+  call.max_reply = 100;
+  peer_side->say(plain_reply(word(send(call), 0)));
+  EXPECT_EQ(call.chunks.get(), chunks);
+  end->ended.clear();
 }
 
 // Calls that are sent again take the slots of their XIDs, wherever these are among the free ones.

@@ -124,7 +124,7 @@ class ReplyReader {
   bool prepare();                                 // rooms. False: no buffers
 
   // Starts to read what the reply to `call` has in its Read list. Not kOk: it can not be read.
-  CallStatus begin(const OutgoingCall::State& call, const proto::ChunkLists& lists,
+  CallStatus begin(const OutgoingCall& call, const proto::ChunkLists& lists,
                    uint32_t inline_bytes) noexcept;
   void on_read_completed(Reading& reading) noexcept;
   void on_done_completed(Reading& reading) noexcept;
@@ -146,7 +146,7 @@ class ReplyReader {
   bool take_buffers(Reading& reading) noexcept;
   void post_read(Reading& reading) noexcept;
   void finish(Reading& reading) noexcept;
-  static CallStatus deliver(Reading& reading, OutgoingCall::State& call) noexcept;
+  static CallStatus deliver(Reading& reading, OutgoingCall& call) noexcept;
   void acknowledge(Reading& reading) noexcept;
   void hold(int32_t more) noexcept;
   void retire(Reading& reading) noexcept;

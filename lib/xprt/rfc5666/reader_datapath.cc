@@ -19,8 +19,10 @@ constexpr std::byte kZeros[3] = {};
 // Positions. The header's decoder has seen that they lie within the stream (V1-RL-08).
 class ReplyAssembler {
  public:
-  ReplyAssembler(ReplyReader::Reading& reading, OutgoingCall::State& call, uint32_t first)
-      : reading_(reading), left_(call.whole), out_(std::span(call.fragments).subspan(first)) {}
+  ReplyAssembler(ReplyReader::Reading& reading, OutgoingCall& call, uint32_t first)
+      : reading_(reading),
+        left_(call.whole),
+        out_(std::span(call.chunks->fragments).subspan(first)) {}
 
   bool assemble() {
     uint64_t position = 0;
@@ -65,7 +67,7 @@ class ReplyAssembler {
 
 }  // namespace
 
-CallStatus ReplyReader::begin(const OutgoingCall::State& call, const proto::ChunkLists& lists,
+CallStatus ReplyReader::begin(const OutgoingCall& call, const proto::ChunkLists& lists,
                               uint32_t inline_bytes) noexcept {
   const proto::ReadChunk& last = lists.reads[lists.num_reads - 1];
   uint32_t segments = uint32_t{last.first} + last.count;
@@ -174,21 +176,23 @@ void ReplyReader::on_read_completed(Reading& reading) noexcept {
 
 // RDMA_DONE first: it gives the responder its memory back.
 void ReplyReader::finish(Reading& reading) noexcept {
-  OutgoingCall::State* call = requester_.reading_call(reading.xid);
+  OutgoingCall* call = requester_.reading_call(reading.xid);
   CallStatus status = call != nullptr ? deliver(reading, *call) : CallStatus::kOk;
   acknowledge(reading);
   if (call != nullptr)
     requester_.conclude(*call, status);
 }
 
-CallStatus ReplyReader::deliver(Reading& reading, OutgoingCall::State& call) noexcept {
+CallStatus ReplyReader::deliver(Reading& reading, OutgoingCall& call) noexcept {
+  if (!call.take_chunks())
+    return CallStatus::kNoMemory;
   ReplyAssembler assembler(reading, call, call.num_offers);
-  if (call.num_buffers + reading.num_buffers > call.buffers.size() || !assembler.assemble())
+  if (call.num_buffers + reading.num_buffers > call.chunks->buffers.size() || !assembler.assemble())
     return CallStatus::kNoMemory;
   for (uint32_t i = 0; i < reading.num_buffers; ++i)
-    call.buffers[call.num_buffers++] = std::move(reading.buffers[i]);
+    call.chunks->buffers[call.num_buffers++] = std::move(reading.buffers[i]);
   reading.num_buffers = 0;
-  call.call->reply = assembler.reply();
+  call.reply = assembler.reply();
   return CallStatus::kOk;
 }
 
@@ -244,7 +248,7 @@ void ReplyReader::hold(int32_t more) noexcept {
 }
 
 // The call that still waits for what is read for its reply.
-OutgoingCall::State* Requester::reading_call(uint32_t xid) noexcept {
+OutgoingCall* Requester::reading_call(uint32_t xid) noexcept {
   Slot& slot = slots_[xid & ((1u << slot_bits_) - 1)];
   bool waits = slot.xid == xid && slot.call != nullptr && !slot.unanswered &&
                slot.call->stage == CallStage::kInFlight;

@@ -107,15 +107,18 @@ bool has_xid(std::span<const std::byte> payload, uint32_t xid) noexcept {
 // The requester: one is sent in a call's place, and ends as one.
 
 // Direction CALL, an XID and a request for credits as every call has them (draft-04 section 6.2.2).
-Requester::Plan Requester::plan_option(State& call) noexcept {
-  const Optional& option = *call.call->option;
+Requester::Plan Requester::plan_option(OutgoingCall& call) noexcept {
+  const Optional& option = *call.option;
   if (link_.wire == proto::Wire::kVersion1)
     return Plan::kNoOptions;
   const OptionType* type = option_type(link_, option.type);
   if (type == nullptr || fault_of(*type, false, option.info, option.payload) != nullptr)
     return Plan::kTooLarge;
   auto room = static_cast<uint32_t>(kOptionHeaderRoom + option.info.size() + option.payload.size());
-  SendPlan& plan = call.plan;
+  if (!call.take_chunks())
+    return Plan::kNoMemory;
+  call.way = CallWay::kPlanned;
+  SendPlan& plan = call.chunks->plan;
   plan.header = link_.memory.get(room);
   if (!plan.header)
     return Plan::kWait;
@@ -140,7 +143,7 @@ Requester::Plan Requester::plan_option(State& call) noexcept {
   call.num_offers = 0;
   call.num_results = 0;
   call.reply_first = 0;
-  call.inline_reply = link_.calls.receive;
+  slots_[call.slot].inline_reply = link_.calls.receive;
   ++link_.counters.options_sent;
   return Plan::kReady;
 }
@@ -151,8 +154,7 @@ Requester::Slot* Requester::slot_of_option(const proto::Header& header, Refusal&
   const OptionType* type = option_type(link_, header.option.type);
   bool is_answer = header.direction == proto::Direction::kReply;
   Slot* slot = is_answer ? match(header.xid) : nullptr;
-  if (slot != nullptr &&
-      (slot->call != nullptr ? slot->call->call->option != nullptr : type != nullptr))
+  if (slot != nullptr && (slot->call != nullptr ? slot->call->option != nullptr : type != nullptr))
     return slot;
   reason = Refusal::kUnknownOption;
   if (type != nullptr) {
@@ -162,18 +164,18 @@ Requester::Slot* Requester::slot_of_option(const proto::Header& header, Refusal&
   return nullptr;
 }
 
-CallStatus Requester::bad_option(const State& call, Refusal reason) noexcept {
-  if (const OptionType* asked_for = option_type(link_, call.call->option->type))
+CallStatus Requester::bad_option(const OutgoingCall& call, Refusal reason) noexcept {
+  if (const OptionType* asked_for = option_type(link_, call.option->type))
     tell(link_, *asked_for, Why::kBadAnswer);
   return malformed(reason);
 }
 
 // Taken over as a copy: the Receive is posted again.
-CallStatus Requester::read_option(State& call, const proto::Header& header,
+CallStatus Requester::read_option(OutgoingCall& call, const proto::Header& header,
                                   std::span<const std::byte> message,
                                   uint32_t header_length) noexcept {
   ++link_.counters.replies_received;
-  Optional& option = *call.call->option;
+  Optional& option = *call.option;
   if (header.type != proto::MessageType::kOptional)
     return bad_option(call, Refusal::kNotTheReply);
   const OptionType* type = option_type(link_, header.option.type);
@@ -193,9 +195,9 @@ CallStatus Requester::read_option(State& call, const proto::Header& header,
   return CallStatus::kOk;
 }
 
-void Requester::tell_refused(const State& call) noexcept {
-  const OptionType* type = option_type(link_, call.call->option->type);
-  const proto::ErrorBody& error = call.call->error;
+void Requester::tell_refused(const OutgoingCall& call) noexcept {
+  const OptionType* type = option_type(link_, call.option->type);
+  const proto::ErrorBody& error = call.error;
   bool unknown = error.code == ErrorCode::kBadOption || error.code == ErrorCode::kBadProc ||
                  error.code == ErrorCode::kVersion;
   if (type != nullptr)
@@ -203,7 +205,7 @@ void Requester::tell_refused(const State& call) noexcept {
 }
 
 // What came under the XID of a request, whatever it is.
-CallStatus Requester::end_option(State& call, const proto::Header& header,
+CallStatus Requester::end_option(OutgoingCall& call, const proto::Header& header,
                                  const proto::Decoded& decoded,
                                  std::span<const std::byte> message) noexcept {
   CallStatus status = CallStatus::kMalformedReply;
