@@ -17,6 +17,8 @@ fabric::Lane* QueuePair::lane() {
 
 void QueuePair::set_lane_user(fabric::LaneUser* user) {
   lane_user_ = user;
+  if (user == nullptr)
+    lane_turn_ = LaneTurn::kNone;  // it may be having its turn
   left_to_receive_ = 0;
   cq_.activate(*this);
 }
@@ -137,7 +139,7 @@ void Lane::slow_flush() noexcept {
 // What waits, ahead of what is posted, for the same send(). Returns how many bytes that are.
 size_t QueuePair::lend_lane(Outbox& out) noexcept {
   LaneOutbox& lane = cq_.lane_outbox();
-  if (lane.owner != this)
+  if (lane.owner != this || lane.pending().empty())
     return 0;
   RRDK_ASSERT(out.empty() && kept_.empty() && cut_ == 0 && !lane_.begun(), cut_);
   lane_.told();

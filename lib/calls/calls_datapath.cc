@@ -213,7 +213,7 @@ bool Call::submit(Completion completion, void* argument) noexcept {
   Impl& c = *impl_;
   if (c.begun && !c.caller.retired() && !base::forked) [[likely]] {
     c.begun = false;
-    c.args->finish();
+    c.args->finish_here();
     const bool is_fine = c.planned && c.args->ok() && !c.message.borrows();
     c.status = is_fine ? CallStatus::kOk : c.check();
     if (!c.planned) [[unlikely]]

@@ -243,7 +243,8 @@ class alignas(64) Lane {
   virtual bool writes_taken() noexcept { return true; }
 
   // Tells the peer what was taken, and wakes it for what was sent if it sleeps. The driver does it
-  // after on_burst(); after what was sent elsewhere its user does, once for all.
+  // after on_burst(), or by the next poll at the latest; after what was sent elsewhere its user
+  // does, once for all.
   void flush() noexcept {
     if (sent_something_ || taken_ != taken_told_)
       slow_flush();

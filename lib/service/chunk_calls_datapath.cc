@@ -131,7 +131,7 @@ bool PlainCalls::reply_to_chunk(fabric::Lane& lane, ServedCall& call) noexcept {
 // reply. Memory that the reply itself holds, or the call, has to wait until the Write is done.
 bool PlainCalls::reply_with_result(fabric::Lane& lane, ServedCall& call) noexcept {
   RRDK_ASSERT(call.write_chunks() == 1 && call.has_chunks());
-  call.results->finish();
+  call.results->finish_here();
   const std::span<const Piece> pieces = call.reply.pieces();
   if (pieces.size() != 2 || pieces[0].item || !pieces[1].eligible ||
       call.reply.buffers().size() != 1) [[unlikely]]

@@ -52,6 +52,10 @@ void Encoder::limit_run() noexcept {
   end_ = ok() ? next_ + run : next_;
 }
 
+void Encoder::finish() noexcept {
+  finish_here();
+}
+
 // Begins another buffer, of `wanted` bytes if that can be had and is sensible.
 bool Encoder::next_buffer(uint64_t wanted) noexcept {
   finish();

@@ -249,7 +249,9 @@ void Connection::pump_sends() noexcept {
     if (!all)
       return;
     link_.sends.pop();
-    if (job->tag.kind == WorkKind::kRevoke && job->settled())  // the peer had revoked all
+    // The peer had revoked all; or a call that has been given up went at once, which nothing else
+    // reports.
+    if ((job->tag.kind == WorkKind::kRevoke || job->tag.kind == WorkKind::kCall) && job->settled())
       requester_.advance(*static_cast<Requester::Slot*>(job->tag.owner));
   }
 }

@@ -157,7 +157,7 @@ void Requester::continue_xids(std::span<const uint32_t> last) noexcept {
 
 void Requester::give_up(OutgoingCall& call, CallStatus status) noexcept {
   ++link_.counters.calls_given_up;
-  if (may_lend(call))
+  if (may_lend(call) && has_stand_in())
     lend(call, status);
   else
     conclude(call, status);
@@ -180,12 +180,23 @@ bool Requester::may_lend(const OutgoingCall& call) const noexcept {
          link_.options.lend_ns != 0 && (!borrowed || call.released != nullptr);
 }
 
+// False: there is no memory for a further one.
+bool Requester::has_stand_in() noexcept {
+  if (!free_stand_ins_.empty())
+    return true;
+  try {
+    free_stand_ins_.reserve(stand_ins_.size() + 1);
+    stand_ins_.push_back(std::make_unique<OutgoingCall>());
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  free_stand_ins_.push_back(stand_ins_.back().get());
+  return true;
+}
+
 void Requester::lend(OutgoingCall& out, CallStatus status) noexcept {
   RRDK_ASSERT(out.stage == CallStage::kInFlight && !out.lent, out.stage);
-  if (free_stand_ins_.empty()) {
-    stand_ins_.push_back(std::make_unique<OutgoingCall>());
-    free_stand_ins_.push_back(stand_ins_.back().get());
-  }
+  RRDK_ASSERT(!free_stand_ins_.empty());
   OutgoingCall& stand_in = *free_stand_ins_.back();
   free_stand_ins_.pop_back();
   static_cast<CallProgress&>(stand_in) = out;
@@ -201,6 +212,7 @@ void Requester::lend(OutgoingCall& out, CallStatus status) noexcept {
   stand_in.since_ns = 0;
   ++zombies_;
   ++link_.counters.calls_lent;
+  out.sent = true;  // or it will be: its Send may still wait
   end(out, status);
 }
 

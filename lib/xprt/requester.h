@@ -232,6 +232,7 @@ class Requester {
   // requester.cc: calls that end before their answer
   void give_up(OutgoingCall& call, CallStatus status) noexcept;
   bool may_lend(const OutgoingCall& call) const noexcept;
+  bool has_stand_in() noexcept;
   void lend(OutgoingCall& call, CallStatus status) noexcept;
   void check_lent(OutgoingCall& call, uint64_t now_ns) noexcept;
   void give_back(OutgoingCall& call) noexcept;

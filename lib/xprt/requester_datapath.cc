@@ -372,7 +372,8 @@ Requester::Calls Requester::unqueue(Predicate&& wanted) noexcept {
       queued_.push(call);
       continue;
     }
-    call.stage = CallStage::kRevoking;  // no longer to be cancelled
+    call.stage = CallStage::kRevoking;  // no longer to be cancelled,
+    call.again = false;                 // nor to be sent again
     taken.push(call);
   }
   return taken;

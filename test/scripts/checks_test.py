@@ -47,10 +47,10 @@ class Checks(unittest.TestCase):
         has to, as valgrind would tell it."""
         path = (["rrdk::runtime::PollCore::poll"] + [f"rrdk::service::Table::step{n}" for n in range(between)] +
                 ["rrdk::xprt::Responder::send_reply"])
-        posted, sent = "rrdk::shm::QueuePair::post_send", "rrdk::shm::QueuePair::send_now"
+        written, sent = "rrdk::shm::QueuePair::write", "rrdk::shm::QueuePair::send_now"
         read = "rrdk::shm::QueuePair::read_now"
         leaf = "rrdk::proto::decode"  # on no way to anywhere
-        edges = [*zip(path, path[1:]), (path[0], posted), (path[-1], sent), (path[0], read), (path[0], leaf),
+        edges = [*zip(path, path[1:]), (path[0], written), (path[-1], sent), (path[0], read), (path[0], leaf),
                  (sent, "rrdk::shm::QueuePair::send_copy")]  # beyond the end
         told = "".join(f"fn={caller}(int)\ncfn={callee}(int) [clone .part.0]\ncalls=200 0\n0 0\n"
                        for caller, callee in edges)
@@ -61,7 +61,7 @@ class Checks(unittest.TestCase):
             "lib/runtime/a.cc": "uint32_t PollCore::poll() {\n",
             "lib/xprt/a.cc": "void Responder::send_reply(int) {\n",
             "drivers/shm/a.cc": "".join(f"bool QueuePair::{name}(int) {{\n"
-                                        for name in ("post_send", "send_now", "read_now")),
+                                        for name in ("write", "send_now", "read_now")),
             "lib/service/a.h": "class Table {\n" + "".join(f"  void step{n}(int) {{}}\n" for n in range(between))})
         (tree.root / "valgrind").chmod(0o755)
         return subprocess.run([sys.executable, SCRIPTS / "call-path.py", tree.root / "build", *arguments],

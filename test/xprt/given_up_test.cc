@@ -278,6 +278,7 @@ TEST_F(GivenUp, ACallThatWaitsForTheSendQueueIsSentAllTheSame) {
   const uint32_t xid = last.xid;
   a->engine->cancel(last);
   expect_ended(last, CallStatus::kCancelled);
+  EXPECT_TRUE(last.sent);  // it will be, so that it must not be made again
   write(last.message, 0, 0, {{300}});
   run();
   ASSERT_EQ(b->held.size(), kCalls);

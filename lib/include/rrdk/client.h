@@ -388,10 +388,12 @@ class Client {
    *                              6581. silence=S, 3 to 3600: the connection ends when nothing, no
    *                              acknowledgement of TCP either, has come from the peer's host for
    *                              that many seconds, 30 unless told. A host whose program is stopped
-   *                              is not silent. congestion=NAME: TCP's congestion control, one of
-   *                              those in net.ipv4.tcp_available_congestion_control. Unless told it
-   *                              is the system's, but cubic or reno in place of BBR where both ends
-   *                              are on one host
+   *                              is not silent. congestion=NAME: TCP's congestion control for what
+   *                              this end sends (the server's address decides for what it sends),
+   *                              one of those in net.ipv4.tcp_allowed_congestion_control, or, with
+   *                              CAP_NET_ADMIN, in tcp_available_congestion_control. Unless told it
+   *                              is the system's; where both ends are on one host and that is BBR,
+   *                              it is cubic, or reno if there is no cubic
    *   verbs://HOST[:PORT][?...]  an RDMA device (InfiniBand, RoCE, iWARP, Linux's rxe and siw) on
    *                              the way to HOST; port 20049 unless told. device=NAME says which,
    *                              windows=no does without its memory windows. The first address

@@ -113,7 +113,9 @@ struct ConnectionInfo {
    */
   uint32_t send_size = 0, receive_size = 0;
   uint32_t credits = 0;  ///< that the server has granted last, at least 1 (RFC 8166 section 3.3)
-  uint32_t in_progress = 0;       ///< calls that are not answered yet
+  /** Calls that are not answered yet; at a server without those that its poll core runs right now,
+      which may have no record of their own. */
+  uint32_t in_progress = 0;
   uint64_t calls = 0;             ///< that came to the server, or were sent by the client
   uint64_t replies = 0;           ///< RPC messages to them, rejections included
   uint64_t calls_rejected = 0;    ///< calls that our handlers, or we for them, did not let succeed
@@ -122,7 +124,7 @@ struct ConnectionInfo {
   uint64_t protocol_breaches = 0;                        ///< by the peer, of the transport
   uint64_t age_ns = 0;                                   ///< since it was established, or asked for
   /**
-   * Without calls, and without anything else that was sent or came; 0 while calls are in progress.
+   * Without calls, and without anything else that was sent or came; 0 while in_progress is not 0.
    * By the clock of the core, which it reads every 16 passes: up to so many passes too long.
    */
   uint64_t idle_ns = 0;

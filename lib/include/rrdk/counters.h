@@ -12,7 +12,9 @@
  *
  * Counters only grow; gauges, such as kConnections, are of this moment. Units: bytes where the name
  * ends in _bytes, else numbers of what the text says. No reader stops what is counted: each number
- * is whole, but together they are not a snapshot of one moment.
+ * is whole, but together they are not a snapshot of one moment. Calls are counted when the poll
+ * core has finished the batch in which they came: a count that is read in a handler or a callback
+ * may lack that batch, its own call included.
  *
  * Ids are for good. Later releases have more of them, and a program that was compiled with an
  * earlier one runs on: it asks for those that it knows, and values() has the others, too. In a

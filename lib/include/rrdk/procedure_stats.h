@@ -82,7 +82,8 @@ struct ProcedureStats {
   uint32_t version = 0;
   uint32_t procedure = 0;  ///< kOtherProcedures: all without an entry, counted together
   std::string name;        ///< "READ of blk", as log lines have it
-  /** Calls that have come and not ended, those that handlers keep too. */
+  /** Calls that have come and not ended: those that handlers keep, and that wait for workers or run
+      in them. One that a handler on a poll core is answering right now need not be among them. */
   uint64_t calls_in_progress = 0;
   uint64_t calls = 0;   ///< that have ended; repeated ones too, whose replies were kept
   uint64_t errors = 0;  ///< of them, those that did not succeed: rejected, denied, dropped

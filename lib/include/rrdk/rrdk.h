@@ -892,7 +892,11 @@ rrdk_decoder* rrdk_server_call_args(rrdk_server_call* call);
 rrdk_encoder* rrdk_server_call_results(rrdk_server_call* call);
 /** For rrdk_put_buffer(); counts as the client's. NULL: the pools have none. */
 rrdk_buffer* rrdk_server_call_result_buffer(rrdk_server_call* call, uint32_t size);
-/** `released` is called when nothing refers to memory of the results any more. */
+/**
+ * `released` is called once, on the connection's poll core, when nothing refers to memory of the
+ * results any more, possibly before rrdk_server_call_reply() returns. Without it, the memory that
+ * rrdk_put_item() was given stays unchanged until the connection has ended.
+ */
 void rrdk_server_call_on_released(rrdk_server_call* call, void (*released)(void* argument),
                                   void* argument);
 /** As request_receive_size() and raise_receive_size() in rrdk/version2.h. */

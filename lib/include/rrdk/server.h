@@ -266,8 +266,9 @@ struct ServerOptions {
   /**
    * A client that takes none of its replies for so long, nor lets our RDMA Reads and Writes
    * proceed, holds buffers of the server's: its connection is closed (RFC 5666 section 11). 0:
-   * never. Replies that the fabric holds for it are none of them: over shm those of up to 4096
-   * bytes while its ring has room, over iWARP what TCP has taken. These times are looked at about
+   * never. Replies that the fabric holds for it do not count: over shm, while its ring has room,
+   * those of up to 4096 bytes, and those whose one result was given by reference without
+   * on_released(); over iWARP what TCP has taken. These times are looked at about
    * every millisecond, and every second while cores sleep.
    */
   uint32_t send_timeout_ms = 60'000;
@@ -491,8 +492,9 @@ class Server {
    * Client::connect().
    *
    * Errors: kBadUri (unknown scheme too), kAddressInUse, kNotFound (the directory, or the address,
-   * is not there), kPermission, kNoMemory (verbs: locked memory), kUnsupported (no RDMA device, or
-   * another one than before), kShutdown (after drain()), kSystem.
+   * is not there), kPermission (the system forbids it, such as congestion=NAME without
+   * CAP_NET_ADMIN), kNoMemory (verbs: locked memory), kUnsupported (no RDMA device, or another one
+   * than before; congestion=NAME that this kernel lacks), kShutdown (after drain()), kSystem.
    */
   [[nodiscard]] Result<std::string> listen(const std::string& uri);
   using Listening = void (*)(Result<std::string>&& uri, void* argument);

@@ -181,6 +181,12 @@ class ServerCall {
    * reply's Send has completed (and with it every RDMA Write of its data), or the connection has
    * ended. Only then may memory that was given by reference, put_item(MemorySpan), change or go.
    *
+   * The call itself ends earlier: after reply() the peer may still be reading that memory. A
+   * program that does not ask keeps it unchanged and registered until the connection has ended
+   * (ServerOptions::on_close; at a Client, kClosed), or gives the results in a Buffer, which the
+   * library keeps for as long as that takes. A call for which this was asked takes the general
+   * path, which costs more than answering without it.
+   *
    * Called exactly once, however the call ends, on the thread of the connection's poll core,
    * possibly before reply() or another end returns. It may do what a handler may, such as ending
    * other calls; not block, poll, or destroy the Server. At the latest it is called within

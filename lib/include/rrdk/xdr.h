@@ -30,6 +30,7 @@
 
 namespace rrdk {
 
+// Of the library, for Encoder's friends.
 class Call;
 namespace service {
 class PlainCalls;
@@ -139,7 +140,11 @@ class Decoder {
    */
   Decoder(std::span<const Fragment> stream, std::span<const ItemView> placed) noexcept;
 
-  /** What is left of such a stream, in one piece, when `before` bytes were read. */
+  /**
+   * The rest of a stream of which `before` bytes were read elsewhere: position() begins there, and
+   * length() counts them. `left` is referred to, not copied: it outlives the Decoder and all views
+   * that are read from it, as `placed` does.
+   */
   Decoder(const Fragment& left, uint32_t before, std::span<const ItemView> placed = {}) noexcept
       : next_(left.data),
         end_(left.data + left.length),
@@ -147,6 +152,8 @@ class Decoder {
         fragment_(&left),
         last_(&left + 1),
         placed_(placed) {}
+
+  Decoder(Fragment&& left, uint32_t before, std::span<const ItemView> placed = {}) = delete;
 
   bool ok() const noexcept { return ok_; }
   /** Bytes not yet read; 0 after a failure. */
@@ -378,9 +385,10 @@ class Encoder {
   /**
    * opaque<> by reference: the count is written, the bytes stay where they are. They must not
    * change: those of a call until it has ended, or with Call::on_released() until that is called;
-   * those of a reply until ServerCall::on_released() is called, which is later than reply()
-   * returns. `bytes` is registered memory of the Encoder's Memory, or empty; fails with
-   * kInvalidMemory when Memory::contains() says no.
+   * those of a reply until the callback of ServerCall::on_released() is called, which is mostly
+   * later than reply() returns; without it, until the connection has ended. `bytes` is registered
+   * memory of the Encoder's Memory, or empty; fails with kInvalidMemory when Memory::contains()
+   * says no.
    */
   void put_item(MemorySpan bytes, Ddp ddp) noexcept;
   /**
@@ -417,15 +425,7 @@ class Encoder {
     return message_.stream_length_ + static_cast<uint64_t>(next_ - start_);
   }
   /** Completes the message; called before it is sent. More may still be written. */
-  [[gnu::always_inline]] void finish() noexcept {
-    if (next_ == start_)
-      return;
-    const auto length = static_cast<uint32_t>(next_ - start_);
-    // datapath-allow: grows once; a message keeps its capacity from call to call
-    message_.pieces_.push_back({{start_, length, region_}, false, false});
-    message_.stream_length_ += length;
-    start_ = next_;
-  }
+  void finish() noexcept;
 
   /**
    * A place in the stream to which rewind() can return, forgetting what came after (a handler that
@@ -450,9 +450,20 @@ class Encoder {
  private:
   friend class Call;
   friend class service::PlainCalls;
-  // Forgets all but the first `kept` bytes, and why it failed; also of a message that was
-  // submitted. False, and nothing is changed: they do not lie in its only buffer.
+  // Keeps the first `kept` bytes and drops the rest, a failure included; works after submit(), too.
+  // Returns false, and changes nothing, unless there is exactly one buffer and these bytes lie in
+  // it.
   bool keep_first(uint32_t kept) noexcept;
+  // finish(), in line.
+  void finish_here() noexcept {
+    if (next_ == start_)
+      return;
+    const auto length = static_cast<uint32_t>(next_ - start_);
+    // datapath-allow: grows once; a message keeps its capacity from call to call
+    message_.pieces_.push_back({{start_, length, region_}, false, false});
+    message_.stream_length_ += length;
+    start_ = next_;
+  }
   // The first reason is the one that is kept.
   void fail(EncoderFault fault) noexcept {
     if (ok())
