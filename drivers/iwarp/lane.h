@@ -1,6 +1,7 @@
 // The lane of a connection (fabric/lane.h). There is no ring: a message that came is shown where it
-// lies among what was staged, and one that goes is written behind the place of its headers. All
-// that is sent between two flushes leaves by one send().
+// lies among what was staged, and one that goes is written behind the place of its headers. What is
+// sent between two flushes leaves by one send(), unless the outbox is full, or another connection
+// of the completion queue needs it.
 #pragma once
 
 #include <array>
@@ -61,7 +62,7 @@ class Lane final : public fabric::Lane {
   void end() noexcept { close(); }
   // Between begin() and send().
   bool begun() const noexcept { return claimed_ != Claimed::kNothing; }
-  // All that was sent is with TCP, or in its way.
+  // All that was sent has been given to TCP, or is kept for it.
   void told() noexcept {
     sent_something_ = false;
     taken_told_ = taken_;

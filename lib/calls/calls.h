@@ -116,8 +116,8 @@ struct Call::Impl : xprt::OutgoingCall, runtime::WorkItem {
 
   bool is_for(const Binding& its, uint32_t its_procedure) const noexcept;
   [[gnu::noinline]] void begin_anew(const Binding& its, uint32_t its_procedure) noexcept;
-  void undress() noexcept;
-  Impl* dress() noexcept;
+  void drop_extras() noexcept;
+  Impl* add_extra() noexcept;
   bool has_space(size_t segments) noexcept;
   void add_room(std::span<const MemorySpan> segments) noexcept;
   void add_room(Buffer room, uint32_t length) noexcept;
@@ -158,9 +158,9 @@ struct Call::Impl : xprt::OutgoingCall, runtime::WorkItem {
   uint64_t credential_version = 0;                       // the caller's, as of the last begin()
   uint32_t timeout_ms = 0;
   Phase phase = Phase::kIdle;
-  bool begun = false;    // and not submitted since
-  bool dressed = true;   // begin() has something to take back: offers, or what set_...() has set
-  bool planned = false;  // plan_reply() has been asked since
+  bool begun = false;      // and not submitted since
+  bool has_extras = true;  // begin() has something to take back: offers, or what set_...() has set
+  bool reply_planned = false;  // plan_reply() has been asked since
   bool retransmit = false;
   bool timed = false;  // seen since submit(): its deadline is set, if it has one
   // Callers see whether it is in flight; the phase is the core's alone.
@@ -182,7 +182,7 @@ struct Call::Impl : xprt::OutgoingCall, runtime::WorkItem {
   uint32_t num_spans = 0;  // of these, in chunks->spans
   bool binding_ok = false;
   bool transformed = false;               // forbid_ddp()
-  CallStatus bad_room = CallStatus::kOk;  // why it can not be sent with the rooms that were offered
+  CallStatus bad_room = CallStatus::kOk;  // why it cannot be sent with the rooms that were offered
   Cancel cancelling;
   Farewell farewell;
   // For submit_and_wait(), in turns: a wait that gives up leaves its own to the callback, which the

@@ -20,8 +20,8 @@ Encoder& Call::begin(const Binding& binding, uint32_t procedure) noexcept {
   Caller::Impl& caller = c.caller;
   if (c.in_flight.load(std::memory_order_acquire) || caller.retired() || base::forked) [[unlikely]]
     return c.refuse_begin();
-  if (c.dressed) [[unlikely]]
-    c.undress();
+  if (c.has_extras) [[unlikely]]
+    c.drop_extras();
   c.begun = true;
   c.let_go.store(false, std::memory_order_relaxed);  // another thread may be at ~Call()
   c.decoder = {};  // the last reply's buffers go back when this call is submitted
@@ -51,7 +51,7 @@ void Call::Impl::begin_anew(const Binding& its, uint32_t its_procedure) noexcept
   program = its.program;
   version = its.version;
   entry = its.find(its_procedure);
-  planned = false;
+  reply_planned = false;
   args.emplace(message, caller.memory, caller.defaults.inline_size, caller.defaults.max_call);
   // The engine puts the XID in when it sends.
   rpc::encode_call(*args, 0, {program, version, its_procedure},
@@ -61,8 +61,8 @@ void Call::Impl::begin_anew(const Binding& its, uint32_t its_procedure) noexcept
 }
 
 // Takes back what was said of the last call only.
-void Call::Impl::undress() noexcept {
-  dressed = planned = false;
+void Call::Impl::drop_extras() noexcept {
+  has_extras = reply_planned = false;
   timeout_ms = caller.defaults.timeout_ms;
   retransmit = caller.defaults.retransmit;
   variable_reply = 0;
@@ -87,7 +87,7 @@ bool Call::Impl::has_space(size_t segments) noexcept {
 }
 
 void Call::Impl::add_room(std::span<const MemorySpan> segments) noexcept {
-  if (dress() == nullptr) [[unlikely]]
+  if (add_extra() == nullptr) [[unlikely]]
     return;
   for (const MemorySpan& span : segments) {
     if (!caller.memory.contains(span)) [[unlikely]]
@@ -102,7 +102,7 @@ void Call::Impl::add_room(std::span<const MemorySpan> segments) noexcept {
 }
 
 void Call::Impl::add_room(Buffer room, uint32_t length) noexcept {
-  if (dress() == nullptr) [[unlikely]]
+  if (add_extra() == nullptr) [[unlikely]]
     return;
   if (!has_space(1)) [[unlikely]]
     return;
@@ -130,38 +130,38 @@ void Call::offer(std::span<const MemorySpan> segments) noexcept {
 }
 
 // What is said of the call that was begun, and of no other.
-Call::Impl* Call::Impl::dress() noexcept {
+Call::Impl* Call::Impl::add_extra() noexcept {
   if (!begun) [[unlikely]]
     return nullptr;
-  dressed = true;
-  planned = false;
+  has_extras = true;
+  reply_planned = false;
   return this;
 }
 
 void Call::expect_reply(uint64_t bytes) noexcept {
-  if (Impl* const c = impl_->dress())
+  if (Impl* const c = impl_->add_extra())
     c->variable_reply = bytes;
 }
 
 void Call::forbid_ddp(uint32_t growth) noexcept {
-  if (Impl* const c = impl_->dress()) {
+  if (Impl* const c = impl_->add_extra()) {
     c->transformed = true;
     c->growth = growth;
   }
 }
 
 void Call::set_timeout_ms(uint32_t timeout) noexcept {
-  if (Impl* const c = impl_->dress())
+  if (Impl* const c = impl_->add_extra())
     c->timeout_ms = timeout;
 }
 
 void Call::set_retransmit(bool retransmit) noexcept {
-  if (Impl* const c = impl_->dress())
+  if (Impl* const c = impl_->add_extra())
     c->retransmit = retransmit;
 }
 
 void Call::on_released(Released released, void* argument) noexcept {
-  if (Impl* const c = impl_->dress()) {
+  if (Impl* const c = impl_->add_extra()) {
     c->released = released;
     c->released_argument = argument;
   }
@@ -206,7 +206,7 @@ void Call::Impl::plan_reply() noexcept {
   max_reply = Binding::max_reply_of(entry, variable);
   no_ddp = transformed;
   only_short = !Binding::allows_long_of(entry);
-  planned = binding_ok && !dressed;
+  reply_planned = binding_ok && !has_extras;
 }
 
 bool Call::submit(Completion completion, void* argument) noexcept {
@@ -214,9 +214,9 @@ bool Call::submit(Completion completion, void* argument) noexcept {
   if (c.begun && !c.caller.retired() && !base::forked) [[likely]] {
     c.begun = false;
     c.args->finish_here();
-    const bool is_fine = c.planned && c.args->ok() && !c.message.borrows();
+    const bool is_fine = c.reply_planned && c.args->ok() && !c.message.borrows();
     c.status = is_fine ? CallStatus::kOk : c.check();
-    if (!c.planned) [[unlikely]]
+    if (!c.reply_planned) [[unlikely]]
       c.plan_reply();
     c.args->fail();  // drops what may be written after this
   } else {
@@ -471,7 +471,7 @@ void Caller::Impl::note_called(xprt::StageRecord& stages, const Call::Impl& call
 void Caller::Impl::deliver(Call::Impl& call) noexcept {
   RRDK_ON_CORE(core_);
   RRDK_ASSERT(call.phase >= Call::Impl::Phase::kEngine && call.in_flight.load(), call.phase);
-  auto* released = call.dressed ? std::exchange(call.released, nullptr) : nullptr;
+  auto* released = call.has_extras ? std::exchange(call.released, nullptr) : nullptr;
   if (released != nullptr) [[unlikely]]
     released(call.released_argument);
   ++(call.status == CallStatus::kOk ? counters_.calls_ok : counters_.calls_failed);

@@ -8,6 +8,7 @@
 
 #include "base/assert.h"
 #include "calls/plain_calls.h"
+#include "proto/plain_words.h"
 #include "runtime/poll_core.h"
 #include "xprt/outgoing_call.h"
 
@@ -15,27 +16,14 @@ namespace rrdk::calls {
 
 namespace {
 
-// Transport header (RFC 8166 section 4.2), and the RPC header of a reply that is accepted and
-// successful (RFC 5531 section 9).
-constexpr uint32_t kTransport = proto::kMinHeader;
-constexpr uint32_t kReplyHeader = 24;
-constexpr uint32_t kEmptyReply = kTransport + kReplyHeader;
-constexpr uint32_t kTransportOfOne = kTransport + proto::kOneSegmentBytes;
+using namespace plain;
+
 static_assert(kEmptyReply <= fabric::LaneMessage::kAlwaysReadable);
 
-constexpr uint32_t be(uint32_t value) {
-  return __builtin_bswap32(value);
-}
-
-// Words 0 to 7 of a reply, and which of them are the same in each: not the XIDs and the credits.
+// Words 0 to 7 of a reply.
 alignas(32) constexpr std::array<uint32_t, 8> kReply = {0, be(1), 0, 0, 0, 0, 0, 0};
-alignas(32) constexpr std::array<uint32_t, 8> kSame = {0, ~0u, 0, ~0u, ~0u, ~0u, ~0u, 0};
 // Words 8 to 11: an accepted reply with the verifier AUTH_NONE.
 alignas(16) constexpr std::array<uint32_t, 4> kAccepted = {be(1), 0, 0, 0};
-
-__m256i load(const std::array<uint32_t, 8>& words) noexcept {
-  return _mm256_load_si256(reinterpret_cast<const __m256i*>(words.data()));
-}
 
 // `length` is a multiple of 4, and not large.
 [[gnu::always_inline]] inline void copy_words(std::byte* to, const std::byte* from,
@@ -56,7 +44,7 @@ __m256i load(const std::array<uint32_t, 8>& words) noexcept {
     move(uint32_t{0});
 }
 
-// The words of an RPC header, and whatever else moves with them and not in a chunk.
+// An RPC header, and arguments that move with it and not in a chunk.
 bool is_plain(std::span<const Piece> pieces) noexcept {
   if (pieces.empty() || pieces[0].item || pieces[0].bytes.length < sizeof(uint32_t)) [[unlikely]]
     return false;
@@ -133,8 +121,7 @@ bool PlainCalls::submit(Call::Impl& call) noexcept {
     gather(rpc, pieces.first(1));
   } else {
     const __m256i xids = _mm256_set1_epi32(static_cast<int>(be(xid)));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
-                        _mm256_blend_epi32(load(header_), xids, 0b1000'0001));
+    store(to, _mm256_blend_epi32(load(header_), xids, 0b1000'0001));
     gather(to + kTransport, pieces);
   }
   if (sampled) [[unlikely]]
@@ -158,7 +145,7 @@ Call::Impl* PlainCalls::take(fabric::Lane& lane) noexcept {
   if (found == nullptr) [[unlikely]]
     return nullptr;
   auto& call = static_cast<Call::Impl&>(*found);
-  const __m256i wrong = _mm256_and_si256(_mm256_xor_si256(a, load(kReply)), load(kSame));
+  const __m256i wrong = _mm256_and_si256(_mm256_xor_si256(a, load(kReply)), load(kSameStart));
   if (call.num_results != 0)
     return take_with_result(lane, message, a, call) ? &call : nullptr;
   const auto b = message.load<__m128i>(32);
@@ -185,7 +172,7 @@ Call::Impl* PlainCalls::take(fabric::Lane& lane) noexcept {
   return &call;
 }
 
-// One that names the memory of a result. What is looked at is our copy of it.
+// A reply that names the memory of a result. Only our copy of the message is looked at.
 bool PlainCalls::take_with_result(fabric::Lane& lane, const fabric::LaneMessage& message, __m256i a,
                                   Call::Impl& call) noexcept {
   xprt::Requester& requester = *requester_;
@@ -195,9 +182,9 @@ bool PlainCalls::take_with_result(fabric::Lane& lane, const fabric::LaneMessage&
       !requester.make_room_for_plain(call)) [[unlikely]]
     return false;
   std::byte* const bytes = call.receive.data();
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(bytes), a);
+  store(bytes, a);
   message.copy(bytes + sizeof a, sizeof a, length - static_cast<uint32_t>(sizeof a));
-  const auto at = [bytes](uint32_t word) { return xdr::load_u32(bytes + word * 4); };
+  const auto at = [bytes](uint32_t index) { return plain::word(bytes, index); };
   const bool one =
       at(1) == 1 && (at(3) | at(4)) == 0 && at(5) == 1 && at(6) == 1 && (at(11) | at(12)) == 0;
   const bool accepted = at(13) == at(0) && at(14) == 1 && (at(15) | at(16) | at(17) | at(18)) == 0;

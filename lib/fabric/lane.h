@@ -238,6 +238,7 @@ class alignas(64) Lane {
   virtual bool write(const MemorySpan& /*span*/, uint32_t /*key*/, uint64_t /*address*/) noexcept {
     return false;
   }
+  // Whether write() ever does it.
   virtual bool can_write() const noexcept { return false; }
   // Whether the peer has taken all that write() was given, or the connection has ended.
   virtual bool writes_taken() noexcept { return true; }

@@ -76,6 +76,12 @@ struct Start {
 // With three empty lists: min_header(wire) bytes.
 void encode_plain(const Start& start, std::byte* out);
 
+// The lists of a header of version 1 that is RDMA_MSG with one segment, in the Read list or as a
+// Write chunk. False: it has others, or there is something wrong with them. `header` has at least
+// kMinHeader + kOneSegmentBytes bytes.
+bool decode_one_segment(std::span<const std::byte> header, const Limits& limits,
+                        ChunkLists& lists) noexcept;
+
 // With one segment, in the Read list or as a Write chunk: so many bytes more.
 constexpr uint32_t kOneSegmentBytes = 24;
 void encode_one_read(const Start& start, uint32_t position, const Segment& segment, std::byte* out);

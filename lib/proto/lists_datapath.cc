@@ -176,6 +176,18 @@ bool parse_one_segment(Cursor& in, const Limits& limits, ChunkLists& lists) {
   return true;
 }
 
+}  // namespace
+
+bool decode_one_segment(std::span<const std::byte> header, const Limits& limits,
+                        ChunkLists& lists) noexcept {
+  constexpr size_t kFixed = 4 * kWord;  // XID, version, credits and type
+  lists.clear();
+  Cursor in(header.subspan(kFixed));
+  return parse_one_segment(in, limits, lists);
+}
+
+namespace {
+
 // Positions count in the unreduced stream (V1-RL-04): it has `reduced` bytes besides the chunks,
 // and each chunk takes its length rounded up, sent with its pad or without (V1-PAD-05).
 Verdict check_positions(std::span<const ReadChunk> chunks, uint64_t reduced) {

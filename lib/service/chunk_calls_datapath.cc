@@ -10,37 +10,6 @@ namespace rrdk::service {
 
 using proto::ChunkLists;
 
-namespace {
-
-constexpr uint32_t kTransportOfOne = kTransport + proto::kOneSegmentBytes;
-
-uint32_t word(const std::byte* bytes, uint32_t index) noexcept {
-  return xdr::load_u32(bytes + index * sizeof(uint32_t));
-}
-
-// The chunk that the header shows (RFC 8166 section 4.3). False: it has others.
-bool parse(const std::byte* header, ChunkLists& lists) noexcept {
-  lists.clear();
-  lists.num_segments = 1;
-  if (word(header, 4) == 0) {
-    if (word(header, 5) != 1 || word(header, 6) != 1 || (word(header, 11) | word(header, 12)) != 0)
-      return false;
-    lists.segments[0] = {word(header, 7), word(header, 8), xdr::load_u64(header + 9 * 4)};
-    lists.writes[0] = {0, 1, lists.segments[0].length};
-    lists.num_writes = 1;
-    return true;
-  }
-  if (word(header, 4) != 1 || (word(header, 10) | word(header, 11) | word(header, 12)) != 0)
-    return false;
-  lists.segments[0] = {word(header, 6), word(header, 7), xdr::load_u64(header + 8 * 4)};
-  lists.reads[0] = {word(header, 5), 0, 1, lists.segments[0].length};
-  lists.read_length = lists.segments[0].length;
-  lists.num_reads = 1;
-  return true;
-}
-
-}  // namespace
-
 // By words 0 to 7.
 bool PlainCalls::may_show_chunk(__m256i a) const noexcept {
   constexpr int kOne = static_cast<int>(be(1));
@@ -70,14 +39,16 @@ PlainCalls::Outcome PlainCalls::serve_with_chunk(fabric::Lane& lane,
   call.xid = word(bytes, 0);
   call.whole = {rpc, length - kTransportOfOne};
   // The XID in the transport header must be that of the message (V1-HDR-16).
-  bool good = parse(bytes, header.lists) && matches(b) && call.xid == word(rpc, 0);
+  bool good = proto::decode_one_segment({bytes, kTransportOfOne}, link_.engine().options().limits,
+                                        header.lists) &&
+              matches(b) && call.xid == word(rpc, 0);
   const uint32_t body =
       credential_length(b, call.whole.length, [&]<typename Value>(Value value, uint32_t at) {
         std::memcpy(&value, rpc + at, sizeof value);
         return value;
       });
   const uint32_t number = word(rpc, 5);
-  const bool reads = header.lists.num_reads != 0;
+  const bool reads = good && header.lists.num_reads != 0;
   good = good && body != kNotPlain && may_serve(number) && found_.procedure != nullptr &&
          (reads ? found_.may_read : found_.may_write);
   if (good && reads) {

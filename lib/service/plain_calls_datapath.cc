@@ -110,7 +110,7 @@ PlainCalls::Outcome PlainCalls::serve(fabric::Lane& lane, Burst& burst) noexcept
   const auto xid = static_cast<uint32_t>(_mm256_extract_epi32(a, 0));
   if (asked_ != static_cast<uint32_t>(_mm256_extract_epi32(a, 2))) [[unlikely]]
     return Outcome::kUntouched;
-  const __m256i wrong = _mm256_and_si256(_mm256_xor_si256(a, load(call_a_)), load(kSameA));
+  const __m256i wrong = _mm256_and_si256(_mm256_xor_si256(a, load(call_a_)), load(kSameStart));
   if (!_mm256_testz_si256(wrong, wrong))
     return may_show_chunk(a) ? serve_with_chunk(lane, message, a, burst) : Outcome::kUntouched;
   const auto b = message.load<__m256i>(32);
@@ -172,7 +172,7 @@ PlainCalls::Outcome PlainCalls::run_or_hand_over(fabric::Lane& lane, ServedCall&
 }
 
 bool PlainCalls::matches(__m256i b) const noexcept {
-  const __m256i wrong = _mm256_and_si256(_mm256_xor_si256(b, load(call_b_)), load(kSameB));
+  const __m256i wrong = _mm256_and_si256(_mm256_xor_si256(b, load(call_b_)), load(kSameRest));
   return _mm256_testz_si256(wrong, wrong) != 0;
 }
 

@@ -153,9 +153,9 @@ struct Link {
   fabric::QueuePair* port = nullptr;
   Properties* properties = nullptr;  // beside it in the Connection, as this is:
   const Grant* grant = nullptr;      // of the responder half
-  // The calls that may be in flight for a further one to be sent in the lane, as Requester::
-  // plain_limit() found it. 0: it is to be asked again. Whatever else is done to the connection
-  // sets that.
+  // How many calls may be in flight for a further one to be sent in the lane, as
+  // Requester::plain_limit() found it; 0: it has to be asked again. Any other event on the
+  // connection sets it to 0.
   uint32_t plain_limit = 0;
   bool sent_now = false;  // by the port, and the owner is to call post_send()
   Phase phase = Phase::kNew;

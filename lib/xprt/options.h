@@ -72,7 +72,7 @@ struct ConnectionOptions {
   // calls have buffers for, or its connection is over.
   uint64_t progress_wait_ns = 1'000'000'000;
   // A call that waits longer than this for pool buffers (perhaps more than there are) is answered
-  // ERR_CHUNK, so that those behind it go on. Long enough for whoever holds them to be found out.
+  // ERR_CHUNK, so that those behind it go on. Long enough to find out which peer holds them.
   uint64_t buffer_wait_ns = 2'000'000'000;
   // A call that is over waits for the completion of its Send. A peer that takes none for so long
   // costs it the connection. TCP rests for 3 s after it has lost the same segment four times, which
@@ -131,7 +131,7 @@ struct PerConnection {
   // credits at once.
   ReceiveQueue* shared_receives = nullptr;
   // A responder's: raised to what it could grant at most, before it is granted; of all connections
-  // of its client. Null: nobody wants to know.
+  // of its client. Null: it is not asked for.
   std::atomic<uint32_t>* most_granted = nullptr;
   ExtensionPeer peer = {0, ""};  // as the functions of extensions are told
 };

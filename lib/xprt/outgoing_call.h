@@ -34,7 +34,7 @@ struct Optional {
   uint32_t type = 0;
   std::span<const std::byte> info = {};
   std::span<const std::byte> payload = {};
-  // For a copy of the answer, so that nobody changes what was checked: kMostOptionInfo +
+  // For a copy of the answer, so that what was checked cannot change: kMostOptionInfo +
   // kMostOptionPayload bytes.
   std::span<std::byte> room = {};
 
@@ -152,7 +152,8 @@ struct alignas(64) OutgoingCall : CallProgress {
   Buffer receive;  // the reply's Send, kept until the next one takes its place
   Fragment whole;  // the reply, when it is inline
 
-  // Null: it is not sampled. Whoever is told of the call's end completes it, or the destructor.
+  // Null: it is not sampled. It is completed by what is told of the call's end, or by the
+  // destructor.
   StageRecord* stages = nullptr;
   // When the upper layer was asked to submit the call, if earlier than the engine's submit(); 0: at
   // the engine's submit().

@@ -310,8 +310,8 @@ class Requester {
   const base::LazyPages slot_pages_;
   Slot* const slots_;
   Calls queued_;
-  // So far what every call touches. Room for the headers of so many slots each, taken when the
-  // first of them is used.
+  // Every call touches the members above.
+  // Each has room for the headers of slots_per_room_ slots; taken when the first slot is used.
   std::vector<Buffer> rooms_;
   // In place of the callers' objects of lent calls; grow to as many as were ever lent at once.
   std::vector<std::unique_ptr<OutgoingCall>> stand_ins_;

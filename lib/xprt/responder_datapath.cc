@@ -280,16 +280,12 @@ void Responder::adopt_plain(ServedCall& call) noexcept {
 }
 
 bool Responder::may_serve_chunk(const ServedCall& call) const noexcept {
-  const proto::Limits& limits = link_.options.limits;
   const proto::ChunkLists& lists = call.part->header.lists;
-  const bool reads = lists.num_reads != 0;
   const uint64_t length = lists.segments[0].length;
-  const bool allowed =
-      reads ? limits.read_chunks != 0 && limits.read_segments != 0 && length <= limits.read_bytes &&
-                  length + call.whole.length <= link_.options.max_call &&
-                  link_.options.reads_at_once && length <= link_.memory.largest_buffer()
-            : limits.write_chunks != 0 && length <= limits.write_bytes;
-  return allowed && length != 0 && std::min(limits.segments, limits.chunk_segments) != 0 &&
+  if (lists.num_reads != 0 && (length + call.whole.length > link_.options.max_call ||
+                               length > link_.memory.largest_buffer()))
+    return false;
+  return length != 0 &&
          chunk_bytes_ + chunk_bytes_of(lists, link_.options) <= link_.options.max_chunk_bytes &&
          !link_.upcalls.failed_before(call.xid);
 }

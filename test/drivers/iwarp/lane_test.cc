@@ -206,7 +206,7 @@ class Streams : public RawClient {
   }
 };
 
-// Whoever takes the messages, and whatever the lane's user leaves.
+// Takes messages in the lane, and by Receives what the lane's user leaves.
 TEST_F(Streams, HaveOneMeaningInLanesAndInReceives) {
   constexpr uint32_t kStreams = 150;
   const uint64_t seed = rrdk::test::run_seed();
