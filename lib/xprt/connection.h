@@ -161,8 +161,7 @@ class alignas(64) Connection {
 
   // Whether its options allow plain calls, by the driver's lane.
   bool may_have_plain() const noexcept {
-    return !link_.options.rfc5666.enabled && !link_.both_ways() &&
-           link_.options.limits.versions.one;
+    return !link_.options.rfc5666.enabled && link_.options.limits.versions.one;
   }
   bool established() const noexcept { return link_.up(); }
   // Work requests have not been reported yet: any, or of the send queue.

@@ -3,6 +3,9 @@
 // the server's core is polled here.
 #include <algorithm>
 #include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
 
 #include "base/internals.h"
 #include "loopback.h"
@@ -20,6 +23,7 @@ constexpr uint32_t kBlob = 3;    // count -> opaque<>
 constexpr uint32_t kHold = 4;    // kept until the test or an action releases it
 constexpr uint32_t kRefuse = 5;  // -> never
 constexpr uint32_t kOwn = 6;     // as kRun, but not to be run twice: no plain call
+constexpr uint32_t kTell = 7;    // -> no bytes, behind a call to the client
 
 constexpr Binding kPlain = {.program = 0x20005602, .version = 1, .name = "plain", .procedures = {}};
 
@@ -27,6 +31,9 @@ struct Deeds {
   std::function<void()> act;
   std::vector<uint32_t> ran;  // the words of kRun and kOwn
   Keeper keeper;
+  std::shared_ptr<BackwardClient> back;
+  std::optional<Call> told;
+  CallStatus told_status = CallStatus::kTimeout;
 };
 
 void run(ServerCall call, void* context) {
@@ -55,9 +62,21 @@ void refuse(ServerCall call, void*) {
   std::move(call).reject(AcceptStat::kSystemErr);
 }
 
+void tell(ServerCall call, void* context) {
+  Deeds& deeds = *static_cast<Deeds*>(context);
+  deeds.back = call.backward_client().value();
+  deeds.told.emplace(*deeds.back);
+  deeds.told->begin(kPlain, kRun);
+  deeds.told->submit(
+      [](Call& done, void* all) { static_cast<Deeds*>(all)->told_status = done.status(); },
+      context);
+  std::move(call).reply();
+}
+
 constexpr Procedure kPlainTable[] = {
     {kRun, run},   {kAct, act},       {kBlob, blob},
     {kHold, hold}, {kRefuse, refuse}, {kOwn, run, Dispatch::kInline, false},
+    {kTell, tell},
 };
 
 // Messages that core 0 has taken where they lay.
@@ -285,6 +304,32 @@ TEST_F(PlainCalls, LeaveTheLargerClassesAlone) {
   const uint32_t before = available(kOther);
   EXPECT_EQ(answer_to(*client_, acting).type(), 0u);
   EXPECT_EQ(within, before);
+}
+
+class PlainCallsOfBothWays : public PlainCalls {
+ protected:
+  PlainCallsOfBothWays() : PlainCalls({.backward_credits = 4}) {}
+  ~PlainCallsOfBothWays() override {
+    deeds_.told.reset();
+    deeds_.back.reset();
+  }
+};
+
+// The server's own calls, and the replies to these, pass between them.
+TEST_F(PlainCallsOfBothWays, AreServedInPlace) {
+  settle();
+  const uint64_t before = in_place();
+  call(*client_, kTell);
+  const auto is_call = [](const Received& one) { return one.at(8) == 0; };
+  const auto theirs = [&] { return std::ranges::find_if(client_->received, is_call); };
+  until(*client_, [&] { return theirs() != client_->received.end(); });
+  send(*client_, kRun, {1});
+  client_->send({theirs()->xid(), 1, 1, 0, 0, 0, 0, theirs()->xid(), 1, 0, 0, 0, 0});
+  until(*client_, [&] { return deeds_.told_status == CallStatus::kOk; });
+  const uint32_t last = send(*client_, kRun, {2});
+  EXPECT_EQ(answer_to(*client_, last).at(kResults), 2u);
+  EXPECT_EQ(deeds_.ran, (std::vector<uint32_t>{1, 2}));
+  EXPECT_EQ(in_place(), before + 3) << "all but the reply";
 }
 
 class SampledPlainCalls : public PlainCalls {
