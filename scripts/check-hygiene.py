@@ -29,7 +29,7 @@ RESULT = re.compile(r"^\s*(static\s+|virtual\s+)*Result<[^(]*\((?!\*)")  # not o
 EXEMPT = {Path("scripts/check-hygiene.py"), Path("test/scripts/checks_test.py")}
 
 # Folders whose files together have so many assertions for each 1000 lines of code.
-ASSERTED = ["lib/xprt", "lib/runtime", "lib/service", "lib/calls", "lib/mem", "drivers/common", "drivers/shm",
+ASSERTED = ["lib/engine", "lib/runtime", "lib/service", "lib/calls", "lib/mem", "drivers/common", "drivers/shm",
             "drivers/iwarp", "drivers/verbs"]
 LEAST_ASSERTED = 10
 ASSERTION = re.compile(r"\bRRDK_(ASSERT|ON_CORE)\(")

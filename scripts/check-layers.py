@@ -15,8 +15,8 @@ import re
 from lib.source import Findings, cpp_files, read, without_comments
 
 # Lowest first. Floors in one row stand side by side.
-FLOORS = [["base"], ["mem"], ["fabric"], ["observe"], ["xdr"], ["rpc"], ["rpcbind"], ["proto"], ["ulb"], ["xprt"],
-          ["runtime"], ["calls", "service"], ["client", "server"], ["telemetry"], ["c"]]
+FLOORS = [["base"], ["mem"], ["fabric"], ["observe"], ["xdr"], ["rpc"], ["proto"], ["engine"],
+          ["runtime"], ["calls", "service"], ["client", "server"], ["rpcbind", "telemetry"], ["c"]]
 HEIGHT = {floor: height for height, row in enumerate(FLOORS) for floor in row}
 DRIVER_HEIGHT = HEIGHT["fabric"]
 DRIVERS = ["shm", "iwarp", "verbs"]
@@ -32,9 +32,9 @@ PUBLIC = {
     "rpc": "rpc", "call_status": "rpc",
     "rpcbind": "rpcbind", "tcp_call": "rpcbind",
     "version": "proto",
-    "binding": "ulb", "nfs3": "ulb",
-    "version2": "xprt", "rfc5666": "xprt", "extensions": "xprt",
-    "stages": "xprt",
+    "binding": "rpc", "nfs3": "rpc",
+    "version2": "engine", "rfc5666": "engine", "extensions": "engine",
+    "stages": "engine",
     "runtime": "runtime", "stats": "runtime", "timer": "runtime",
     "call": "calls",
     "service": "service", "procedure_stats": "service", "program": "service",
@@ -47,7 +47,7 @@ PUBLIC = {
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 DRIVER_NAME = re.compile("|".join(DRIVERS), re.IGNORECASE)
 # Floors that lie above the fabric interface and deal with connections.
-DRIVER_BLIND = ["xprt", "runtime", "calls", "service", "client", "server"]
+DRIVER_BLIND = ["engine", "runtime", "calls", "service", "client", "server"]
 
 findings = Findings()
 

@@ -125,7 +125,7 @@ bool rrdk_call_transport_error(const rrdk_call* call, rrdk_transport_error* erro
 namespace rrdk::c {
 namespace {
 
-using xprt::ServedCall;
+using engine::ServedCall;
 
 // What there is of a call that has been answered.
 struct Nothing {
@@ -170,7 +170,7 @@ class Borrowed {
 
 // For the function that answers. Empty: the call has been answered, which that function logs.
 ServerCall ending(rrdk_server_call* call) noexcept {
-  ServedCall* const context = xprt::call_handles.close(reinterpret_cast<uintptr_t>(call));
+  ServedCall* const context = engine::call_handles.close(reinterpret_cast<uintptr_t>(call));
   return context != nullptr ? service::CallAccess::handle(*context) : ServerCall();
 }
 

@@ -131,8 +131,8 @@ auto* handle_of(Object* object) noexcept {
 }
 
 // Handles that are numbers, since what they stand for is used again. Null: it is too late.
-inline xprt::ServedCall* find(const rrdk_server_call* call) noexcept {
-  return xprt::call_handles.find(reinterpret_cast<uintptr_t>(call));
+inline engine::ServedCall* find(const rrdk_server_call* call) noexcept {
+  return engine::call_handles.find(reinterpret_cast<uintptr_t>(call));
 }
 inline service::Dispatcher* find(const rrdk_server_connection* connection) noexcept {
   return service::connection_handles.find(reinterpret_cast<uintptr_t>(connection));

@@ -383,7 +383,7 @@ rrdk_errc rrdk_server_call_backward_client(rrdk_server_call* call, rrdk_backward
                                            rrdk_error* error) {
   if (c::lacks(client, {}, error))
     return RRDK_E_INVALID_ARGUMENT;
-  const xprt::ServedCall* const known = c::find(call);
+  const engine::ServedCall* const known = c::find(call);
   Result<std::shared_ptr<BackwardClient>> found =
       known != nullptr
           ? known->dispatcher->backward_client()

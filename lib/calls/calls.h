@@ -15,6 +15,7 @@
 #include "base/assert.h"
 #include "base/list.h"
 #include "base/rcu.h"
+#include "engine/connection.h"
 #include "rpc/headers_datapath.h"
 #include "rrdk/call.h"
 #include "runtime/link.h"
@@ -23,7 +24,6 @@
 #include "runtime/runtime_impl.h"
 #include "runtime/timers.h"
 #include "runtime/work.h"
-#include "xprt/connection.h"
 
 namespace rrdk {
 
@@ -63,7 +63,7 @@ class CallEnd {
 // It is one object with the engine's record of the call, which comes first. A plain call touches
 // what that has before `chunks`, and of this what is between `owner` and `caller_held`: nine cache
 // lines, and one more if it comes from another thread.
-struct Call::Impl : xprt::OutgoingCall, runtime::WorkItem {
+struct Call::Impl : engine::OutgoingCall, runtime::WorkItem {
   enum class Phase : uint8_t { kIdle, kWaiting, kEngine, kEnded };
   // What begin() returns when it is refused.
   struct Refused {
@@ -172,7 +172,7 @@ struct Call::Impl : xprt::OutgoingCall, runtime::WorkItem {
 
   // What few calls need.
   const std::shared_ptr<Caller::Impl> caller_held;  // it may be retired()
-  const xprt::StageRecord* stamped = nullptr;       // in the callback of a sampled call
+  const engine::StageRecord* stamped = nullptr;     // in the callback of a sampled call
   rpc::ReplyHeader reply_header;
   const ProcedureBinding* entry = nullptr;  // of the procedure; null: it has none
   std::shared_ptr<const rpc::PreparedAuth> credential;
@@ -367,7 +367,7 @@ struct Caller::Impl {
   void start(Call::Impl& call) noexcept;
   void stop(Call::Impl& call) noexcept;
   void deliver(Call::Impl& call) noexcept;
-  void note_called(xprt::StageRecord& stages, const Call::Impl& call) const noexcept;
+  void note_called(engine::StageRecord& stages, const Call::Impl& call) const noexcept;
   void end_failing() noexcept;
   CallStatus ended_status(Call::Impl& call) noexcept;
 

@@ -6,8 +6,8 @@
 #include "base/lifetime.h"
 #include "calls/calls.h"
 #include "calls/plain_calls.h"
+#include "engine/outgoing_call.h"
 #include "rpc/headers_datapath.h"
-#include "xprt/outgoing_call.h"
 
 namespace rrdk {
 
@@ -250,7 +250,7 @@ CallStatus Call::status() const noexcept {
 }
 
 bool Call::sent() const noexcept {
-  const xprt::OutgoingCall& outgoing = *impl_;
+  const engine::OutgoingCall& outgoing = *impl_;
   return outgoing.sent || outgoing.resend || outgoing.mended;
 }
 
@@ -458,7 +458,7 @@ void Caller::Impl::end_later(Call::Impl& call, CallStatus status) noexcept {
   core().defer(call);
 }
 
-void Caller::Impl::note_called(xprt::StageRecord& stages, const Call::Impl& call) const noexcept {
+void Caller::Impl::note_called(engine::StageRecord& stages, const Call::Impl& call) const noexcept {
   stages.stamp(Stage::kCalled);
   const Binding& binding = *call.binding.load(std::memory_order_relaxed);
   stages.name(carrier_ != nullptr ? carrier_->id() : 0, binding.program, binding.version,
@@ -467,7 +467,7 @@ void Caller::Impl::note_called(xprt::StageRecord& stages, const Call::Impl& call
 
 // The one place where a call ends. The callback may begin it again, or destroy its Call: the Impl
 // is there until we have returned. Others may come as soon as `delivering` is false. Memory that is
-// not lent to the peer any more (xprt/requester.cc) is released first.
+// not lent to the peer any more (engine/requester.cc) is released first.
 void Caller::Impl::deliver(Call::Impl& call) noexcept {
   RRDK_ON_CORE(core_);
   RRDK_ASSERT(call.phase >= Call::Impl::Phase::kEngine && call.in_flight.load(), call.phase);
@@ -479,7 +479,7 @@ void Caller::Impl::deliver(Call::Impl& call) noexcept {
   call.phase = Call::Impl::Phase::kIdle;
   Completion completion = call.completion.load(std::memory_order_relaxed);
   void* argument = call.argument;
-  xprt::StageRecord* const stages = std::exchange(call.stages, nullptr);
+  engine::StageRecord* const stages = std::exchange(call.stages, nullptr);
   if (stages != nullptr) [[unlikely]] {
     note_called(*stages, call);
     call.stamped = stages;

@@ -11,9 +11,9 @@
 #include <cstdint>
 
 #include "calls/calls.h"
+#include "engine/requester.h"
 #include "fabric/lane.h"
 #include "runtime/link.h"
-#include "xprt/requester.h"
 
 namespace rrdk::calls {
 
@@ -38,7 +38,7 @@ class PlainCalls final : public fabric::LaneUser {
   runtime::Link& link_;
   // As they were at the last look.
   fabric::Lane* lane_ = nullptr;
-  xprt::Requester* requester_ = nullptr;
+  engine::Requester* requester_ = nullptr;
   uint64_t longest_ = 0;        // bytes of a call with its header
   uint64_t longest_reply_ = 0;  // likewise
   uint32_t longest_in_ = 0;

@@ -8,9 +8,9 @@
 
 #include "base/assert.h"
 #include "calls/plain_calls.h"
+#include "engine/outgoing_call.h"
 #include "proto/plain_words.h"
 #include "runtime/poll_core.h"
-#include "xprt/outgoing_call.h"
 
 namespace rrdk::calls {
 
@@ -78,7 +78,7 @@ bool PlainCalls::look() noexcept {
   requester_ = &link_.engine().requester();
   if (!requester_->look_for_plain())
     return false;
-  const xprt::Requester::PlainSizes sizes = requester_->plain_sizes();
+  const engine::Requester::PlainSizes sizes = requester_->plain_sizes();
   longest_ = std::min<uint64_t>(sizes.call, lane_->most());
   longest_reply_ = sizes.reply;
   header_ = {0, be(1), be(requester_->asked), 0, 0, 0, 0, 0};
@@ -134,14 +134,14 @@ bool PlainCalls::submit(Call::Impl& call) noexcept {
 
 // The reply that is next, taken if it is one to a plain call. Null: it is for the general way.
 Call::Impl* PlainCalls::take(fabric::Lane& lane) noexcept {
-  xprt::Requester& requester = *requester_;
+  engine::Requester& requester = *requester_;
   const fabric::LaneMessage message = lane.peek();
   const uint32_t length = message.length();
   if (length < kEmptyReply || length > longest_in_) [[unlikely]]
     return nullptr;
   const auto a = message.load<__m256i>(0);
   const auto word = static_cast<uint32_t>(_mm256_extract_epi32(a, 0));
-  xprt::OutgoingCall* const found = requester.match_plain(be(word));
+  engine::OutgoingCall* const found = requester.match_plain(be(word));
   if (found == nullptr) [[unlikely]]
     return nullptr;
   auto& call = static_cast<Call::Impl&>(*found);
@@ -156,7 +156,7 @@ Call::Impl* PlainCalls::take(fabric::Lane& lane) noexcept {
   // to the peer has to be given up by it.
   if (!_mm256_testz_si256(wrong, wrong) || !_mm_testz_si128(unlike, unlike) || accept_stat != 0 ||
       word != static_cast<uint32_t>(_mm256_extract_epi32(a, 7)) ||
-      message.invalidated() != xprt::Requester::key_shown(call)) [[unlikely]]
+      message.invalidated() != engine::Requester::key_shown(call)) [[unlikely]]
     return nullptr;
   const uint32_t bytes = length - kEmptyReply;
   if (bytes != 0) {
@@ -175,10 +175,10 @@ Call::Impl* PlainCalls::take(fabric::Lane& lane) noexcept {
 // A reply that names the memory of a result. Only our copy of the message is looked at.
 bool PlainCalls::take_with_result(fabric::Lane& lane, const fabric::LaneMessage& message, __m256i a,
                                   Call::Impl& call) noexcept {
-  xprt::Requester& requester = *requester_;
+  engine::Requester& requester = *requester_;
   const uint32_t length = message.length();
   if (length < kEmptyReply + proto::kOneSegmentBytes ||
-      message.invalidated() != xprt::Requester::key_shown(call) ||
+      message.invalidated() != engine::Requester::key_shown(call) ||
       !requester.make_room_for_plain(call)) [[unlikely]]
     return false;
   std::byte* const bytes = call.receive.data();
@@ -201,7 +201,7 @@ bool PlainCalls::take_with_result(fabric::Lane& lane, const fabric::LaneMessage&
 
 // Replies are taken while calls of ours wait for credits, too: it is they that bring these.
 void PlainCalls::on_burst(fabric::Lane& lane, uint32_t most) noexcept {
-  xprt::Requester& requester = link_.engine().requester();
+  engine::Requester& requester = link_.engine().requester();
   requester_ = &requester;
   if (!link_.lane_open() || !requester.takes_plain()) [[unlikely]]
     return;

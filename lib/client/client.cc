@@ -7,7 +7,7 @@
 #include "base/lifetime.h"
 #include "base/uri.h"
 #include "client/client_impl.h"
-#include "xprt/option_checks.h"
+#include "engine/option_checks.h"
 
 namespace rrdk {
 
@@ -39,7 +39,7 @@ Client::~Client() {
 }
 
 Result<std::unique_ptr<Client>> Client::create(Runtime& runtime, const ClientOptions& options) {
-  if (auto common = xprt::check_common(options); !common)
+  if (auto common = engine::check_common(options); !common)
     return tl::unexpected(common.error());
   if (options.backward_credits == 0)
     return fail(Errc::kInvalidArgument, "backward_credits is at least 1");

@@ -30,6 +30,7 @@
 #include "base/random.h"
 #include "calls/calls.h"
 #include "calls/plain_calls.h"
+#include "engine/connection.h"
 #include "mem/loans.h"
 #include "rpc/headers_datapath.h"
 #include "rrdk/client.h"
@@ -38,7 +39,6 @@
 #include "runtime/runtime_impl.h"
 #include "service/dispatcher.h"
 #include "service/service_table.h"
-#include "xprt/connection.h"
 
 namespace rrdk {
 
@@ -203,7 +203,7 @@ struct Client::Impl {
 };
 
 struct ClientConnection::Impl final : Caller::Impl,
-                                      xprt::Upcalls,
+                                      engine::Upcalls,
                                       std::enable_shared_from_this<ClientConnection::Impl> {
   Impl(std::shared_ptr<Client::Impl> client, runtime::PollCore& core, const fabric::Driver& driver,
        const std::string& uri, const ConnectOptions& connect_in);
@@ -240,8 +240,8 @@ struct ClientConnection::Impl final : Caller::Impl,
   std::optional<Error> error() const;
 
   // From below, on the core's thread.
-  void on_call_ended(xprt::OutgoingCall& outgoing) override;
-  void on_call(xprt::ServedCall& call) override;
+  void on_call_ended(engine::OutgoingCall& outgoing) override;
+  void on_call(engine::ServedCall& call) override;
   void on_version_refused() override;
   void on_link_up();
   void on_link_down(const Ending& ending);
@@ -315,8 +315,8 @@ struct ClientConnection::Impl final : Caller::Impl,
   void end() noexcept;
 
   // reconnect.cc, but for finish(), which is in lifecycle.cc
-  xprt::ConnectionOptions engine_options(xprt::Speaks what) const;
-  xprt::Speaks speaks() const;
+  engine::ConnectionOptions engine_options(engine::Speaks what) const;
+  engine::Speaks speaks() const;
   void attempt();
   Result<void> search();
   uint64_t due_of_attempt(const Search& search) const;
@@ -363,7 +363,7 @@ struct ClientConnection::Impl final : Caller::Impl,
   // version2.cc
   struct OptionCall;
   void start_option(const std::shared_ptr<OptionCall>& call);
-  void on_option_ended(xprt::OutgoingCall& outgoing);
+  void on_option_ended(engine::OutgoingCall& outgoing);
   void end_option(OptionCall& call, CallStatus status);
 
   // lifecycle.cc: keepalive
@@ -416,10 +416,10 @@ struct ClientConnection::Impl final : Caller::Impl,
   base::LogLimit ends_said_;
   base::LogLimit returns_said_;
   SilenceWatch silence_;
-  std::unique_ptr<xprt::OutgoingCall> probe_;
+  std::unique_ptr<engine::OutgoingCall> probe_;
   bool probe_unanswered_ = false;
   std::vector<std::shared_ptr<OptionCall>> options_;  // that the engine has
-  std::unique_ptr<xprt::OutgoingCall> config_;        // RFC 5666's compatibility mode
+  std::unique_ptr<engine::OutgoingCall> config_;      // RFC 5666's compatibility mode
   bool configured_ = false;                           // CONF_RDMA has been answered on this link
 
   // link_ comes and goes on the core's thread, as stats() sees it.

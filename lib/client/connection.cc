@@ -87,13 +87,13 @@ ConnectionInfo ClientConnection::Impl::info() const {
   return none;
 }
 
-void ClientConnection::Impl::on_call(xprt::ServedCall& call) {
+void ClientConnection::Impl::on_call(engine::ServedCall& call) {
   link_->take(call);
 }
 
 // Calls that the library makes itself (keepalive, CONF_RDMA) have no Call behind them, and neither
 // have messages of send_option().
-void ClientConnection::Impl::on_call_ended(xprt::OutgoingCall& outgoing) {
+void ClientConnection::Impl::on_call_ended(engine::OutgoingCall& outgoing) {
   if (!outgoing.by_library) [[likely]]
     ended(static_cast<Call::Impl&>(outgoing));
   else if (outgoing.option != nullptr)

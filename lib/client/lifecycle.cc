@@ -247,7 +247,7 @@ constexpr uint32_t kProbeBytes = 128;
 }  // namespace
 
 void ClientConnection::Impl::look_for_silence(uint64_t now_ns) {
-  xprt::Connection& engine = link_->engine();
+  engine::Connection& engine = link_->engine();
   bool can_ask = probe_unanswered_ || (engine.requester().may_send() && probe_call().has_value());
   switch (silence_.look(now_ns, engine.counters().messages_received, can_ask)) {
     case SilenceWatch::Verdict::kFine:
@@ -279,7 +279,7 @@ std::optional<calls::NullCall> ClientConnection::Impl::probe_call() const noexce
 bool ClientConnection::Impl::send_probe() {
   const calls::NullCall call = *probe_call();
   if (!probe_) {
-    probe_ = std::make_unique<xprt::OutgoingCall>();
+    probe_ = std::make_unique<engine::OutgoingCall>();
     probe_->by_library = true;
   }
   {

@@ -25,41 +25,41 @@ std::string in_ms(uint64_t ns) {
 }
 
 // What a connection is for; a peer can say anything.
-bool has_answered(const xprt::Counters& counters) {
+bool has_answered(const engine::Counters& counters) {
   return counters.replies_received + counters.transport_errors_received != 0;
 }
 
 // A server without a version in common with us answers each connection, and each is as useless as
 // the last (V1-ERR-16).
-bool was_of_use(const xprt::Counters& counters) {
+bool was_of_use(const engine::Counters& counters) {
   return has_answered(counters) && counters.refusals[Refusal::kNoCommonVersion] == 0;
 }
 
 // Our first message, of a version that the peer may not know, was never answered (draft-04 section
 // 7.2).
-bool is_first_lost(const xprt::Connection& engine) {
+bool is_first_lost(const engine::Connection& engine) {
   return !engine.version_settled() && engine.counters().calls_sent != 0 &&
          !has_answered(engine.counters());
 }
 
 }  // namespace
 
-xprt::Speaks ClientConnection::Impl::speaks() const {
+engine::Speaks ClientConnection::Impl::speaks() const {
   switch (options.version) {
     case RpcRdmaVersion::kOne:
       break;
     case RpcRdmaVersion::kTwo:
-      return xprt::Speaks::kTwo;
+      return engine::Speaks::kTwo;
     case RpcRdmaVersion::kAuto:
       if (!versions_.is_known(address(), base::Tsc::now_ns()))
-        return xprt::Speaks::kAuto;
+        return engine::Speaks::kAuto;
   }
-  return xprt::Speaks::kOne;
+  return engine::Speaks::kOne;
 }
 
-xprt::ConnectionOptions ClientConnection::Impl::engine_options(xprt::Speaks what) const {
-  xprt::ConnectionOptions engine = {
-      .role = xprt::Role::kRequester,
+engine::ConnectionOptions ClientConnection::Impl::engine_options(engine::Speaks what) const {
+  engine::ConnectionOptions engine = {
+      .role = engine::Role::kRequester,
       .speaks = what,
       .credits = options.credits,
       .backward_credits = services.empty() ? 0 : options.backward_credits,
@@ -83,13 +83,13 @@ xprt::ConnectionOptions ClientConnection::Impl::engine_options(xprt::Speaks what
                   .read_replies = options.rfc5666.enabled && options.rfc5666.read_replies},
       .extensions = options.version2.extensions};
   // What the peer answers in a version that was never spoken is no answer.
-  engine.limits.versions = proto::versions_of({.one = what != xprt::Speaks::kTwo,
-                                               .two = what != xprt::Speaks::kOne,
+  engine.limits.versions = proto::versions_of({.one = what != engine::Speaks::kTwo,
+                                               .two = what != engine::Speaks::kOne,
                                                .draft = options.version2.draft});
   // The connections of a core share Receives, since most of them have few calls in flight, or none.
   // Only where they may grow, or RFC 5666's mode counts them, each has its own. All backward
   // credits are granted from the first answer on: handlers may keep calls until others have come.
-  const bool grows = options.version2.max_receive_size > xprt::receive_bytes(engine);
+  const bool grows = options.version2.max_receive_size > engine::receive_bytes(engine);
   if (!grows && !options.rfc5666.enabled)
     engine.first_credits = std::max(engine.backward_credits, 1u);
   return engine;
@@ -192,7 +192,7 @@ void ClientConnection::Impl::start_link(const Target& target) {
     link_ = std::make_unique<ClientLink>(*this, *target.device);
     fresh = link_.get();
   }
-  const xprt::Speaks what = speaks();
+  const engine::Speaks what = speaks();
   Result<void> started = fresh->connect(
       address(), *target.place,
       client_->engine_options.over(*target.device, what, [&] { return engine_options(what); }),

@@ -20,7 +20,7 @@ constexpr uint32_t kConfigBytes = proto::kInlineThreshold - proto::kMinHeader;
 
 enum class Answer : uint8_t { kLimits, kDefaults, kMalformed };
 
-Answer read_answer(const xprt::OutgoingCall& call, ccp::Reply& limits, CallStatus& refused) {
+Answer read_answer(const engine::OutgoingCall& call, ccp::Reply& limits, CallStatus& refused) {
   Decoder results(call.reply, call.placed);
   rpc::ReplyHeader header;
   if (!rpc::decode_reply(results, header))
@@ -40,10 +40,10 @@ Answer read_answer(const xprt::OutgoingCall& call, ccp::Reply& limits, CallStatu
 
 void ClientConnection::Impl::begin_config() {
   if (!config_) {
-    config_ = std::make_unique<xprt::OutgoingCall>();
+    config_ = std::make_unique<engine::OutgoingCall>();
     config_->by_library = true;
   }
-  xprt::Connection& engine = link_->engine();
+  engine::Connection& engine = link_->engine();
   const std::shared_ptr<const rpc::PreparedAuth> present = credential();
   {
     Encoder args(config_->message, runtime.memory, kConfigBytes, kConfigBytes);

@@ -10,8 +10,8 @@
 #include "base/clock.h"
 #include "base/internals.h"
 #include "client/client_impl.h"
+#include "engine/version2/optional.h"
 #include "rrdk/extensions.h"
-#include "xprt/version2/optional.h"
 
 namespace rrdk {
 
@@ -64,8 +64,8 @@ struct ClientConnection::Impl::OptionCall {
   uint32_t timeout_ms;
   OptionDone done;
   void* argument;
-  xprt::Optional option;
-  xprt::OutgoingCall outgoing;
+  engine::Optional option;
+  engine::OutgoingCall outgoing;
   std::array<std::byte, kMostOptionInfo + kMostOptionPayload> room;
 };
 
@@ -106,7 +106,7 @@ Result<void> ClientConnection::Impl::send_option(const OptionRequest& request, O
   if (type == nullptr)
     return fail(Errc::kInvalidArgument,
                 what + "ClientOptions::version2.extensions has no such type");
-  if (const auto* fault = xprt::fault_of(*type, false, request.info, request.payload))
+  if (const auto* fault = engine::fault_of(*type, false, request.info, request.payload))
     return fail(Errc::kInvalidArgument, what + fault->what);
   auto call = std::make_shared<OptionCall>();
   call->info.assign(request.info.begin(), request.info.end());
@@ -137,7 +137,7 @@ void ClientConnection::Impl::start_option(const std::shared_ptr<OptionCall>& cal
   core().mark_dirty(*up());
 }
 
-void ClientConnection::Impl::on_option_ended(xprt::OutgoingCall& outgoing) {
+void ClientConnection::Impl::on_option_ended(engine::OutgoingCall& outgoing) {
   auto at =
       std::ranges::find(options_, &outgoing, [](const auto& call) { return &call->outgoing; });
   std::shared_ptr<OptionCall> call = std::move(*at);
@@ -154,7 +154,7 @@ void ClientConnection::Impl::end_option(OptionCall& call, CallStatus status) {
   if (was_refused(status))
     outcome.error_code = call.outgoing.error.raw;
   if (status == CallStatus::kOk) {
-    const xprt::Optional& option = call.option;
+    const engine::Optional& option = call.option;
     outcome.type = option.answer_type;
     outcome.info.assign(option.answer_info.begin(), option.answer_info.end());
     outcome.payload.assign(option.answer_payload.begin(), option.answer_payload.end());

@@ -8,10 +8,10 @@
 #include "base/lifetime.h"
 #include "base/log.h"
 #include "base/rcu.h"
+#include "engine/receive_queue.h"
 #include "runtime/link.h"
 #include "runtime/poll_core.h"
 #include "runtime/runtime_impl.h"
-#include "xprt/receive_queue.h"
 
 namespace rrdk {
 
@@ -21,10 +21,10 @@ namespace {
 
 // What a Receive holds, before anybody has looked at it.
 std::span<const std::byte> message_of(const fabric::Completion& completion) {
-  const xprt::WorkTag& tag = xprt::WorkTag::of(completion.wr_id);
-  if (completion.status != fabric::WcStatus::kSuccess || tag.kind != xprt::WorkKind::kReceive)
+  const engine::WorkTag& tag = engine::WorkTag::of(completion.wr_id);
+  if (completion.status != fabric::WcStatus::kSuccess || tag.kind != engine::WorkKind::kReceive)
     return {};
-  const Buffer& buffer = static_cast<const xprt::ReceiveSlot*>(tag.owner)->buffer;
+  const Buffer& buffer = static_cast<const engine::ReceiveSlot*>(tag.owner)->buffer;
   return {buffer.data(), std::min(completion.byte_length, buffer.capacity())};
 }
 

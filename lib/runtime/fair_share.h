@@ -7,9 +7,9 @@
 
 #include "base/assert.h"
 #include "base/list.h"
+#include "engine/credits.h"
 #include "runtime/link.h"
 #include "runtime/work.h"
-#include "xprt/credits.h"
 
 namespace rrdk::runtime {
 
@@ -33,7 +33,7 @@ struct Rounds {
 };
 
 // One client on one core. Outlives its connections there.
-struct CoreClient : xprt::ClientShare {
+struct CoreClient : engine::ClientShare {
   static constexpr uint32_t kMostLinks = 16;
 
   // While others wait: the turns that it was owed.
@@ -59,9 +59,9 @@ struct CoreClient : xprt::ClientShare {
 };
 
 // Turns on a poll core, by deficit round robin: of the clients, and within a client's turn, of its
-// connections. Calls are started as they arrive while the allowances of both last (xprt/credits.h).
-// Further calls of a connection wait in its engine. The connection waits here, for its client's
-// turn and then for its own; a client's turn is worth four of a connection's.
+// connections. Calls are started as they arrive while the allowances of both last
+// (engine/credits.h). Further calls of a connection wait in its engine. The connection waits here,
+// for its client's turn and then for its own; a client's turn is worth four of a connection's.
 //
 // In a round each one that waits gets one turn. One that does not wait is still owed a turn for
 // each round, and takes it as calls arrive, so that calls of a modest client start at once. When

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/dice.h"
+#include "engine/stage_log_datapath.h"
 #include "fabric/work.h"
-#include "xprt/stage_log_datapath.h"
 
 namespace rrdk {
 struct FaultPlan;
@@ -39,7 +39,7 @@ struct Faults {
   Kind send, read, write, receive, rnr, bind;
   base::Dice delay;
   std::atomic<uint64_t> delay_ns = 0;
-  xprt::LateStage stage;
+  engine::LateStage stage;
 };
 
 // What has happened on one core and is not over. The core's thread, except engage().

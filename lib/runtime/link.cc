@@ -26,8 +26,8 @@ constexpr uint32_t kSpareReceives = 8;
 constexpr uint32_t kKeysPerCredit = 8;
 constexpr uint32_t kFewestKeys = 256;
 
-Error no_receives(const Memory& memory, const xprt::ConnectionOptions& options, bool shared) {
-  const auto [calls, replies] = xprt::first_receives_of(options);
+Error no_receives(const Memory& memory, const engine::ConnectionOptions& options, bool shared) {
+  const auto [calls, replies] = engine::first_receives_of(options);
   const uint32_t receives = shared ? calls + replies : options.credits + options.backward_credits;
   PoolAudit pool = memory.audit_fitting(options.receive_size);
   return {Errc::kNoMemory,
@@ -65,9 +65,9 @@ void log_ending(LogLevel level, base::LogLimit* limit, const std::string& whose,
               base::and_more(*left_out).text);
 }
 
-xprt::ConnectionOptions fitted_to(const fabric::Capabilities& can,
-                                  const xprt::ConnectionOptions& options) {
-  xprt::ConnectionOptions fitted = options;
+engine::ConnectionOptions fitted_to(const fabric::Capabilities& can,
+                                    const engine::ConnectionOptions& options) {
+  engine::ConnectionOptions fitted = options;
   fitted.send_wrs = std::min(options.send_wrs, can.max_send_wrs);
   fitted.max_sges = std::min(options.max_sges, can.max_sges);
   fitted.max_copied = can.max_copied;
@@ -113,11 +113,11 @@ uint64_t Link::new_id() noexcept {
   return next.fetch_add(1, std::memory_order_relaxed);
 }
 
-xprt::Counters Link::counters() const {
+engine::Counters Link::counters() const {
   std::lock_guard lock(engine_mutex_);
   if (engine_)
     return engine_->counters();
-  return last_counters_ != nullptr ? *last_counters_ : xprt::Counters();
+  return last_counters_ != nullptr ? *last_counters_ : engine::Counters();
 }
 
 uint32_t Link::window() const {
@@ -134,14 +134,14 @@ Link::ReceiveSizes Link::receive_sizes() const {
   return {engine_->properties().receive_size(), engine_->properties().peer().receive_size};
 }
 
-Result<fabric::QueuePairOptions> Link::queue_pair_options(const xprt::ConnectionOptions& options,
+Result<fabric::QueuePairOptions> Link::queue_pair_options(const engine::ConnectionOptions& options,
                                                           Memory& memory) {
   const fabric::Capabilities& can = device_.capabilities();
   auto cq = core_.completion_queue(device_);
   if (!cq)
     return tl::unexpected(cq.error());
   if (shares_receives(can, options.first_credits)) {
-    auto shared = core_.shared_receives(device_, xprt::receive_bytes(options), memory);
+    auto shared = core_.shared_receives(device_, engine::receive_bytes(options), memory);
     if (!shared)
       return tl::unexpected(shared.error());
     shared_receives_ = *shared;
@@ -149,7 +149,7 @@ Result<fabric::QueuePairOptions> Link::queue_pair_options(const xprt::Connection
   uint32_t calls =
       std::max(options.credits, options.backward_chunks ? options.backward_credits : 0);
   // A server makes keys for calls of its own, and for replies that are read.
-  bool makes_keys = options.role == xprt::Role::kRequester || options.rfc5666.enabled ||
+  bool makes_keys = options.role == engine::Role::kRequester || options.rfc5666.enabled ||
                     (options.backward_chunks && options.backward_credits != 0);
   uint32_t keys = makes_keys ? std::max(calls * kKeysPerCredit, kFewestKeys) : 1;
   return fabric::QueuePairOptions{
@@ -164,12 +164,12 @@ Result<fabric::QueuePairOptions> Link::queue_pair_options(const xprt::Connection
 }
 
 Result<void> Link::prepare(std::unique_ptr<fabric::QueuePair> queue_pair,
-                           const xprt::SharedOptions& options, const xprt::PerConnection& own,
-                           Memory& memory, xprt::Upcalls& upcalls) {
+                           const engine::SharedOptions& options, const engine::PerConnection& own,
+                           Memory& memory, engine::Upcalls& upcalls) {
   RRDK_ASSERT(state_ == LinkState::kNew && !engine_, state_);
   queue_pair_ = std::move(queue_pair);
   port_ = queue_pair_.get();
-  xprt::PerConnection its = own;
+  engine::PerConnection its = own;
   its.peer = {id_, peer_name_.c_str()};
   its.client_share = &client_;
   its.shared_receives = shared_receives_ != nullptr ? &shared_receives_->queue : nullptr;
@@ -187,8 +187,8 @@ Result<void> Link::prepare(std::unique_ptr<fabric::QueuePair> queue_pair,
 }
 
 Result<void> Link::connect(const std::string& name, const fabric::Place& place,
-                           const xprt::SharedOptions& options, const xprt::PerConnection& own,
-                           Memory& memory, xprt::Upcalls& upcalls) {
+                           const engine::SharedOptions& options, const engine::PerConnection& own,
+                           Memory& memory, engine::Upcalls& upcalls) {
   RRDK_ON_CORE(core_);
   RRDK_ASSERT(!accepting_ && state_ == LinkState::kNew, state_);
   auto queue = queue_pair_options(*options, memory);
@@ -210,8 +210,9 @@ Result<void> Link::connect(const std::string& name, const fabric::Place& place,
   return started;
 }
 
-Result<void> Link::accept(fabric::ConnectRequest& request, const xprt::SharedOptions& options,
-                          const xprt::PerConnection& own, Memory& memory, xprt::Upcalls& upcalls) {
+Result<void> Link::accept(fabric::ConnectRequest& request, const engine::SharedOptions& options,
+                          const engine::PerConnection& own, Memory& memory,
+                          engine::Upcalls& upcalls) {
   RRDK_ON_CORE(core_);
   RRDK_ASSERT(accepting_ && state_ == LinkState::kNew, state_);
   auto queue = queue_pair_options(*options, memory);
@@ -349,7 +350,7 @@ void Link::bury() {
     capture->forget(id_);
   {
     std::lock_guard lock(engine_mutex_);
-    last_counters_ = std::make_unique<const xprt::Counters>(engine_->counters());
+    last_counters_ = std::make_unique<const engine::Counters>(engine_->counters());
     engine_.reset();
   }
   device_.with([&](fabric::Device&) { queue_pair_.reset(); });
@@ -383,7 +384,7 @@ void Link::meet_peer() {
 // Calls and their outcomes are those of the forward direction, from client to server, whichever end
 // this is. The core counts on meanwhile, and may have counted an answer but not yet its call.
 ConnectionInfo Link::info() const {
-  const xprt::Counters c = counters();
+  const engine::Counters c = counters();
   const uint64_t now = base::Tsc::now_ns();
   ConnectionInfo info = {.id = id_, .peer = {}, .core = core_.index()};
   info.calls = accepting_ ? c.calls_received.get() : c.calls_sent.get();
@@ -402,7 +403,7 @@ ConnectionInfo Link::info() const {
   info.age_ns = since_ns_ == 0 ? 0 : now - std::min(now, since_ns_);
   if (engine_) {
     base::TsanIgnore counting;
-    const xprt::Agreed agreed = engine_->agreed();
+    const engine::Agreed agreed = engine_->agreed();
     info.version = agreed.version;
     info.send_size = agreed.send_size;
     info.receive_size = agreed.receive_size;

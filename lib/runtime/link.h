@@ -17,6 +17,7 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "base/prefetch_datapath.h"
+#include "engine/connection.h"
 #include "fabric/device.h"
 #include "fabric/lane.h"
 #include "fabric/tap.h"
@@ -26,7 +27,6 @@
 #include "rrdk/version2.h"
 #include "runtime/open_device.h"
 #include "runtime/work.h"
-#include "xprt/connection.h"
 
 namespace rrdk::runtime {
 
@@ -54,8 +54,8 @@ void log_ending(LogLevel level, base::LogLimit* limit, const std::string& whose,
 enum class Alone : uint8_t { kNobody, kClient, kConnection };
 
 // `options` as far as the device goes.
-xprt::ConnectionOptions fitted_to(const fabric::Capabilities& can,
-                                  const xprt::ConnectionOptions& options);
+engine::ConnectionOptions fitted_to(const fabric::Capabilities& can,
+                                    const engine::ConnectionOptions& options);
 
 // The options of the engines of one server, or of one client, over each device: made when a device
 // has its first connection. They outlive all connections that were made with them, those that are
@@ -67,7 +67,8 @@ class EngineOptions {
   // `wanted` returns the options, as far as they do not depend on the device. They are the same
   // each time, but for what a requester speaks.
   template <typename Wanted>
-  const xprt::SharedOptions& over(const OpenDevice& device, xprt::Speaks speaks, Wanted&& wanted) {
+  const engine::SharedOptions& over(const OpenDevice& device, engine::Speaks speaks,
+                                    Wanted&& wanted) {
     std::lock_guard lock(mutex_);
     for (const Entry& entry : entries_) {
       if (entry.device == &device && entry.options->speaks == speaks)
@@ -78,10 +79,10 @@ class EngineOptions {
 
  private:
   struct Entry {
-    Entry(const OpenDevice* of, const xprt::ConnectionOptions& fitted)
+    Entry(const OpenDevice* of, const engine::ConnectionOptions& fitted)
         : device(of), options(fitted) {}
     const OpenDevice* device;
-    xprt::SharedOptions options;
+    engine::SharedOptions options;
   };
   std::mutex mutex_;
   std::list<Entry> entries_;
@@ -108,12 +109,12 @@ class Link {
   observe::CapturedConnection captured() const noexcept { return {id_, peer_, !accepting_}; }
   LinkState state() const noexcept { return state_; }
   // From connect() or accept() until on_dead().
-  xprt::Connection& engine() noexcept {
+  engine::Connection& engine() noexcept {
     RRDK_ASSERT(engine_.has_value(), state_);
     return *engine_;
   }
   // Any thread: of the engine, also after it is gone.
-  xprt::Counters counters() const;
+  engine::Counters counters() const;
   uint32_t window() const;  // a requester's
   // Of its transport properties; zeros when the engine is gone.
   struct ReceiveSizes {
@@ -132,10 +133,10 @@ class Link {
   // `name` is what messages call the peer. `options` are those over the link's device; of `own` the
   // link adds what is its core's.
   Result<void> connect(const std::string& name, const fabric::Place& place,
-                       const xprt::SharedOptions& options, const xprt::PerConnection& own,
-                       Memory& memory, xprt::Upcalls& upcalls);
-  Result<void> accept(fabric::ConnectRequest& request, const xprt::SharedOptions& options,
-                      const xprt::PerConnection& own, Memory& memory, xprt::Upcalls& upcalls);
+                       const engine::SharedOptions& options, const engine::PerConnection& own,
+                       Memory& memory, engine::Upcalls& upcalls);
+  Result<void> accept(fabric::ConnectRequest& request, const engine::SharedOptions& options,
+                      const engine::PerConnection& own, Memory& memory, engine::Upcalls& upcalls);
   // Starts the way down, from any state but kNew: nothing more is sent. The first ending that says
   // who ended it is that of the connection; without one, completions and the fabric's last event
   // are waited for.
@@ -236,11 +237,11 @@ class Link {
   friend struct CoreClient;
 
   // Also decides whose Receives it takes.
-  Result<fabric::QueuePairOptions> queue_pair_options(const xprt::ConnectionOptions& options,
+  Result<fabric::QueuePairOptions> queue_pair_options(const engine::ConnectionOptions& options,
                                                       Memory& memory);
   Result<void> prepare(std::unique_ptr<fabric::QueuePair> queue_pair,
-                       const xprt::SharedOptions& options, const xprt::PerConnection& own,
-                       Memory& memory, xprt::Upcalls& upcalls);
+                       const engine::SharedOptions& options, const engine::PerConnection& own,
+                       Memory& memory, engine::Upcalls& upcalls);
   void hold_back() {
     if (engine_->holds_back() != held_back_) [[unlikely]]
       hold_back(!held_back_);
@@ -277,13 +278,13 @@ class Link {
   SharedReceives* shared_receives_ = nullptr;  // null: Receives of its own
   OpenDevice& device_;
   const uint64_t id_ = new_id();
-  std::optional<xprt::Connection> engine_;  // comes and goes under engine_mutex_
+  std::optional<engine::Connection> engine_;  // comes and goes under engine_mutex_
 
   proto::PrivateData accepted_;  // accepting side: what the peer said of itself
   std::string peer_name_;
   std::unique_ptr<fabric::TappedQueuePair> tapped_;  // null until it is needed
   mutable std::mutex engine_mutex_;  // of what comes or goes, as others see it: the engine and
-  std::unique_ptr<const xprt::Counters> last_counters_;  // when engine_ is gone
+  std::unique_ptr<const engine::Counters> last_counters_;  // when engine_ is gone
   std::unique_ptr<const Ending> ending_;     // null: it has not ended, or the reason is not known
   std::unique_ptr<const Ending> last_word_;  // the fabric's, if no completion says more; kFlushing
   Peer peer_;
@@ -294,7 +295,7 @@ class Link {
   WorkerQueue for_workers;  // what waits for them
 };
 
-static_assert(sizeof(Link) - sizeof(xprt::Connection) <= 520);
+static_assert(sizeof(Link) - sizeof(engine::Connection) <= 520);
 
 // Requests for another Receive Buffer Size of the peer's, as a program makes them of a connection
 // of either role, and what became of them (rrdk/version2.h).

@@ -37,7 +37,7 @@ PollCore::PollCore(uint32_t index, Memory& memory, const RuntimeOptions& options
       adaptive_ns_(uint64_t{options.adaptive_us} * 1000),
       dedicated_(!options.poll_cpus.empty()),
       workers_(workers),
-      call_pool_(memory, xprt::CallPool::kMostCalls, this),
+      call_pool_(memory, engine::CallPool::kMostCalls, this),
       inbox_(std::move(ring), alarm_),
       control_(alarm_),
       // An embedded core's reactor may sleep whatever the policy says.
@@ -147,7 +147,7 @@ Result<SharedReceives*> PollCore::shared_receives(OpenDevice& device, uint32_t b
   auto* receives =
       new SharedReceives{.device = &device,
                          .bytes = bytes,
-                         .queue = {memory, most, bytes, xprt::ReceiveQueue::Users::kMany},
+                         .queue = {memory, most, bytes, engine::ReceiveQueue::Users::kMany},
                          .posted = std::move(*posted)};
   receives->queue.post_to(*receives->posted);
   return shared_receives_.emplace_back(receives).get();

@@ -22,6 +22,8 @@
 #include "base/clock.h"
 #include "base/count.h"
 #include "base/list.h"
+#include "engine/receive_queue.h"
+#include "engine/served_call.h"
 #include "fabric/device.h"
 #include "fabric/tap.h"
 #include "observe/capture.h"
@@ -34,8 +36,6 @@
 #include "runtime/timers.h"
 #include "runtime/work.h"
 #include "runtime/worker_pool.h"
-#include "xprt/receive_queue.h"
-#include "xprt/served_call.h"
 
 namespace rrdk::runtime {
 
@@ -79,7 +79,7 @@ class CoreTap final : public fabric::Tap {
 struct SharedReceives {
   OpenDevice* device;
   uint32_t bytes;
-  xprt::ReceiveQueue queue;
+  engine::ReceiveQueue queue;
   std::unique_ptr<fabric::SharedReceiveQueue> posted;
 };
 
@@ -142,7 +142,7 @@ class PollCore final : public base::OwnedByThread {
   // Outside of a pass, too: a sleep that is armed already then ends in time for it.
   void start_timer(Timer& timer, uint64_t due_ns);
   WorkerPool* workers() noexcept { return workers_; }
-  xprt::CallPool& call_pool() noexcept { return call_pool_; }
+  engine::CallPool& call_pool() noexcept { return call_pool_; }
   void defer(WorkItem& item) noexcept {  // to the next pass
     RRDK_ON_CORE(*this);
     deferred_.push(item);
@@ -251,7 +251,7 @@ class PollCore final : public base::OwnedByThread {
   const uint64_t adaptive_ns_;
   const bool dedicated_;
   WorkerPool* const workers_;
-  xprt::CallPool call_pool_;  // outlives the links
+  engine::CallPool call_pool_;  // outlives the links
 
   // Of a pass.
   uint64_t now_ = base::Tsc::now_ns();

@@ -336,8 +336,8 @@ void Turns::allow(Link& link, Alone alone, uint64_t pass) noexcept {
   else
     client.fill(pass);
   if (client.links.empty()) [[likely]]
-    link.engine_->responder().turn.allowance.fill(alone == Alone::kConnection ? xprt::kAloneQuantum
-                                                                              : xprt::kQuantum);
+    link.engine_->responder().turn.allowance.fill(
+        alone == Alone::kConnection ? engine::kAloneQuantum : engine::kQuantum);
   else
     link.catch_up();
 }
@@ -392,7 +392,7 @@ uint32_t CoreClient::serve() noexcept {
     if (link.backlogged())
       push(link);
   }
-  const int64_t worth = (before - allowance.left()) / xprt::kQuantum;
+  const int64_t worth = (before - allowance.left()) / engine::kQuantum;
   return static_cast<uint32_t>(std::clamp<int64_t>(worth, 1, std::max(served, 1u)));
 }
 

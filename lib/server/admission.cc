@@ -8,10 +8,10 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "engine/connection.h"
 #include "mem/memory_impl.h"
 #include "server/server_impl.h"
 #include "server/server_link.h"
-#include "xprt/connection.h"
 
 namespace rrdk {
 
@@ -124,8 +124,8 @@ void Server::Impl::let_in(const Newcomer& newcomer) {
   });
 }
 
-xprt::ConnectionOptions Server::Impl::engine_options() const {
-  return {.role = xprt::Role::kResponder,
+engine::ConnectionOptions Server::Impl::engine_options() const {
+  return {.role = engine::Role::kResponder,
           .credits = options.credits,
           .first_credits = first_credits(options),
           .backward_credits = options.backward_credits,
@@ -201,7 +201,8 @@ Result<void> Server::Impl::try_accept(ServerLink& link, fabric::ConnectRequest& 
   Client& client = link.client();
   Result<void> accepted = link.accept(
       request,
-      engine_options_.over(link.device(), xprt::Speaks::kOne, [this] { return engine_options(); }),
+      engine_options_.over(link.device(), engine::Speaks::kOne,
+                           [this] { return engine_options(); }),
       {.borrower = client.group.borrower.get(), .most_granted = &client.replays.most_granted()},
       runtime.memory, link);
   if (!accepted && link.state() == runtime::LinkState::kNew)

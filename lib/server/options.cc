@@ -3,6 +3,9 @@
 #include <string>
 #include <utility>
 
+#include "engine/common.h"
+#include "engine/option_checks.h"
+#include "engine/served_call.h"
 #include "mem/heap_charge.h"
 #include "proto/codec.h"
 #include "proto/negotiation.h"
@@ -10,9 +13,6 @@
 #include "server/server_impl.h"
 #include "server/server_link.h"
 #include "service/dispatcher.h"
-#include "xprt/link.h"
-#include "xprt/option_checks.h"
-#include "xprt/served_call.h"
 
 namespace rrdk::server {
 
@@ -29,7 +29,7 @@ Result<void> check_growth(const ServerOptions& options, const Memory& memory) {
     return {};
   Growth growth(memory, receive_bytes(options));
   GrowthShares shares;
-  uint32_t receives = receives_of(options) + xprt::kPropertyReceives;
+  uint32_t receives = receives_of(options) + engine::kPropertyReceives;
   if (auto room = growth.take(options.version2.max_receive_size, receives, shares); !room)
     return fail(Errc::kInvalidArgument, "version2.max_receive_size is " +
                                             std::to_string(options.version2.max_receive_size) +
@@ -45,15 +45,15 @@ uint64_t least_replay_bytes(const ServerOptions& options) {
 Result<void> check_replay(const ServerOptions& options) {
   const ReplayOptions& replay = options.replay;
   if (replay.entries > kMostReplayEntries)
-    return xprt::wrong_option("replay.entries", replay.entries, "at most 65536 are possible");
+    return engine::wrong_option("replay.entries", replay.entries, "at most 65536 are possible");
   if (replay.entries == 0)
     return {};
   if (replay.clients == 0)
     return fail(Errc::kInvalidArgument,
                 "replay.clients is at least 1; a server without a cache has replay.entries 0");
   if (replay.ipv4_prefix > 32)
-    return xprt::wrong_option("replay.ipv4_prefix", replay.ipv4_prefix,
-                              "an IPv4 address has 32 bits");
+    return engine::wrong_option("replay.ipv4_prefix", replay.ipv4_prefix,
+                                "an IPv4 address has 32 bits");
   if (replay.bytes < replay.max_reply)
     return fail(Errc::kInvalidArgument, "replay.bytes is " + std::to_string(replay.bytes) +
                                             ": it can not hold one reply of replay.max_reply, " +
@@ -96,12 +96,12 @@ Result<void> check_memory(const ServerOptions& options, const Memory& memory) {
 // above the default is allowed even where buffers are small.
 Result<void> check_max_call(const ServerOptions& options, const Memory& memory) {
   const uint64_t most =
-      std::max(ServerOptions{}.max_call, uint64_t{xprt::kMaxSinks} * memory.largest_buffer());
+      std::max(ServerOptions{}.max_call, uint64_t{engine::kMaxSinks} * memory.largest_buffer());
   if (options.max_call <= most)
     return {};
   return fail(Errc::kInvalidArgument,
               "max_call is " + std::to_string(options.max_call) + ", and a call has at most " +
-                  std::to_string(xprt::kMaxSinks) + " buffers of " +
+                  std::to_string(engine::kMaxSinks) + " buffers of " +
                   std::to_string(memory.largest_buffer()) + " bytes, the largest: lower it to " +
                   std::to_string(most) + ", or add a larger class to MemoryOptions::classes");
 }
@@ -118,14 +118,14 @@ Result<void> check(const ServerOptions& options, const Memory& memory) {
   if (!options.versions.one && !options.versions.two)
     return fail(Errc::kInvalidArgument, "versions: a server answers one version at least");
   // It bounds max_call and max_reply, so that it has the same least value.
-  if (options.max_chunk_bytes < xprt::kLeastMessage)
-    return xprt::wrong_option("max_chunk_bytes", options.max_chunk_bytes,
-                              "at least 1024 are needed");
+  if (options.max_chunk_bytes < engine::kLeastMessage)
+    return engine::wrong_option("max_chunk_bytes", options.max_chunk_bytes,
+                                "at least 1024 are needed");
   if (options.first_credits == 0)
     return fail(Errc::kInvalidArgument, "first_credits is at least 1");
   if (auto limits = check(ServerLimits{.max_connections = options.max_connections}); !limits)
     return limits;
-  if (auto common = xprt::check_common(options); !common)
+  if (auto common = engine::check_common(options); !common)
     return common;
   if (auto fits = check_max_call(options, memory); !fits)
     return fits;
@@ -176,7 +176,7 @@ ReplayBounds replay_bounds(const ServerOptions& options, Memory& memory) {
 namespace {
 
 namespace ccp = proto::ccp;
-using xprt::ServedCall;
+using engine::ServedCall;
 
 constexpr uint32_t kMostExposed = 4096;
 constexpr uint32_t kSmallestAlign = 8;
@@ -200,7 +200,7 @@ void null(ServerCall call, void*) {
 // On the connection's poll core, where its engine is. Per connection (V1-CCP-19).
 void conf_rdma(ServerCall call, void* context) {
   const auto& options = *static_cast<const Rfc5666ServerOptions*>(context);
-  xprt::Connection& engine = service::CallAccess::of(call).connection();
+  engine::Connection& engine = service::CallAccess::of(call).connection();
   engine.count_config_call();
   if (options.config_flavor && call.credential().flavor != *options.config_flavor)
     return std::move(call).deny(AuthStat::kTooWeak);

@@ -94,7 +94,7 @@ struct ReplayEntry : service::OnceRecord {
   uint64_t begin = 0;          // of what it takes of the ring
   uint64_t since_ns = 0;       // when it was finished
   ReplayLane* lane = nullptr;  // null: a LeftEntry
-  xprt::ServedCall* waiters = nullptr;
+  engine::ServedCall* waiters = nullptr;
   ReplayEntry* next = nullptr;     // in its bucket, or free
   base::Links<ReplayEntry> links;  // from older to newer
 };
@@ -370,7 +370,7 @@ void keep(std::span<const Piece> reply, std::byte* to) noexcept;
 // Writes the reply again. out.ok() tells whether there were buffers for its eligible items.
 void restore(std::span<const std::byte> kept, Encoder& out, Memory& memory) noexcept;
 
-using xprt::ServedCall;
+using engine::ServedCall;
 
 // What one connection takes at most, replies aside, with so many calls outstanding and `entries`
 // remembered: these, and as many of its first calls set aside.

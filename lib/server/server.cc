@@ -14,9 +14,9 @@
 #include "base/log.h"
 #include "base/rcu.h"
 #include "base/uri.h"
+#include "engine/connection.h"
 #include "server/server_impl.h"
 #include "server/server_link.h"
-#include "xprt/connection.h"
 
 namespace rrdk {
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "engine/connection.h"
 #include "proto/negotiation.h"
 #include "rrdk/error.h"
 #include "rrdk/memory.h"
@@ -28,7 +29,6 @@
 #include "server/silent_links.h"
 #include "service/dispatcher.h"
 #include "service/service_table.h"
-#include "xprt/connection.h"
 
 namespace rrdk::server {
 
@@ -192,7 +192,7 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   void refuse(server::ServerLink& link, fabric::ConnectRequest& request, proto::Rejection why,
               const Error& reason, std::string_view text = {});
   void count_refusal(const std::string& peer, const std::string& reason);
-  xprt::ConnectionOptions engine_options() const;
+  engine::ConnectionOptions engine_options() const;
 
   // ending.cc
   struct Removal {

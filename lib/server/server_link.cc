@@ -239,7 +239,7 @@ uint64_t ServerLink::Standstill::look(bool holds, uint64_t count, uint64_t now_n
 
 namespace {
 
-uint64_t calls_of(const xprt::Counters& counters) {
+uint64_t calls_of(const engine::Counters& counters) {
   return counters.calls_received + counters.options_served;
 }
 
@@ -258,7 +258,7 @@ void ServerLink::check_timeouts(uint64_t now_ns) {
   client_.replays.tidy(now_ns, tidied);
   const ServerLimits limits = server_.limits();
   bool quiet = engine().responder().calls() == 0 && !engine().busy();
-  const xprt::Counters& counters = engine().counters();
+  const engine::Counters& counters = engine().counters();
   if (calls_of(counters) != 0 && !std::exchange(seen_to_call_, true))
     server_.silent.remove(*this);
   uint64_t heard = calls_of(counters) + counters.replies_received;

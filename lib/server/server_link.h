@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/assert.h"
+#include "engine/connection.h"
 #include "rrdk/error.h"
 #include "rrdk/memory.h"
 #include "rrdk/server.h"
@@ -24,7 +25,6 @@
 #include "server/silent_links.h"
 #include "service/dispatcher.h"
 #include "service/plain_calls.h"
-#include "xprt/connection.h"
 
 namespace rrdk::server {
 
@@ -63,7 +63,7 @@ class Growth {
   GrowthShares taken_;  // one for each class
 };
 
-using xprt::ServedCall;
+using engine::ServedCall;
 
 constexpr size_t kNowhere = SIZE_MAX;  // in the Sweeper's list
 
@@ -78,7 +78,7 @@ struct Newcomer {
 };
 
 class ServerLink final : public runtime::Link,
-                         public xprt::Upcalls,
+                         public engine::Upcalls,
                          public service::Dispatcher,
                          public base::Retired {
  public:
@@ -105,8 +105,8 @@ class ServerLink final : public runtime::Link,
   // Tells the program of the end, once, if it was told of the beginning.
   void tell_closed();
 
-  void on_call(xprt::ServedCall& call) override { take(call); }
-  void on_call_ended(xprt::OutgoingCall& call) override {
+  void on_call(engine::ServedCall& call) override { take(call); }
+  void on_call_ended(engine::OutgoingCall& call) override {
     back_->ended(static_cast<Call::Impl&>(call));
   }
   void on_chunks_taken() override;
@@ -193,7 +193,7 @@ class ServerLink final : public runtime::Link,
   bool seen_to_call_ = false;
 };
 
-// Of an idle connection there is little more: what it has allocated (test/xprt/idle_test.cc).
+// Of an idle connection there is little more: what it has allocated (test/engine/idle_test.cc).
 static_assert(sizeof(ServerLink) <= 4096);
 
 // Looks after the connections of one core: ends those that are idle, or take no replies, for longer

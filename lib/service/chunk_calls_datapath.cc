@@ -23,7 +23,7 @@ bool PlainCalls::may_show_chunk(__m256i a) const noexcept {
 PlainCalls::Outcome PlainCalls::serve_with_chunk(fabric::Lane& lane,
                                                  const fabric::LaneMessage& message, __m256i a,
                                                  Burst& burst) noexcept {
-  xprt::CallPool& pool = link_.core().call_pool();
+  engine::CallPool& pool = link_.core().call_pool();
   const uint32_t length = message.length();
   if (length < kShortest + proto::kOneSegmentBytes ||
       (burst.record == nullptr && (burst.record = take_record()) == nullptr) ||

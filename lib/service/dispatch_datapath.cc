@@ -206,7 +206,7 @@ bool Dispatcher::admit(ServedCall& call) noexcept {
 }
 
 void Dispatcher::note_decoded(ServedCall& call) noexcept {
-  xprt::StageRecord& stages = *call.stages;
+  engine::StageRecord& stages = *call.stages;
   const rpc::CallHeader& header = call.header;
   stages.name(link_.id(), header.program, header.version, header.procedure);
   uint64_t now = stages.pass(Stage::kDecoded, base::Tsc::ticks());

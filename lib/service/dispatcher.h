@@ -11,6 +11,8 @@
 #include "base/assert.h"
 #include "base/handles.h"
 #include "base/list.h"
+#include "engine/connection.h"
+#include "engine/served_call.h"
 #include "rpc/headers_datapath.h"
 #include "rrdk/memory.h"
 #include "rrdk/runtime.h"
@@ -19,12 +21,10 @@
 #include "runtime/timers.h"
 #include "runtime/work.h"
 #include "service/service_table.h"
-#include "xprt/connection.h"
-#include "xprt/served_call.h"
 
 namespace rrdk::service {
 
-using xprt::ServedCall;
+using engine::ServedCall;
 
 class Dispatcher;
 
@@ -52,7 +52,7 @@ void enter_handler(ServedCall& call) noexcept;
 // Starts the reply: header of a success, results to follow.
 void open_reply(ServedCall& call) noexcept;
 // Of a sampled call that has been answered.
-void note_times(ProcedureCounters& counters, const xprt::StageRecord& stages, bool late) noexcept;
+void note_times(ProcedureCounters& counters, const engine::StageRecord& stages, bool late) noexcept;
 // Any thread: the handler's answer is complete; the core does the rest.
 void end(ServedCall& call, Answer how) noexcept;
 

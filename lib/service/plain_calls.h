@@ -25,7 +25,7 @@ class PlainCalls final : public fabric::LaneUser {
   void on_burst(fabric::Lane& lane, uint32_t most) noexcept override;
 
  private:
-  xprt::Responder& responder() const noexcept { return link_.engine().responder(); }
+  engine::Responder& responder() const noexcept { return link_.engine().responder(); }
   // What one burst counts of a procedure.
   struct Tally {
     ProcedureCounters* counters = nullptr;

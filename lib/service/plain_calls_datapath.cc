@@ -192,7 +192,7 @@ bool PlainCalls::answer_null(fabric::Lane& lane, const fabric::LaneMessage& mess
 // A record for the calls of this burst, one after the other, with a buffer of its own: what a
 // handler reads must not change, and a peer can write to the slot at any time.
 ServedCall* PlainCalls::take_record() noexcept {
-  xprt::CallPool& pool = link_.core().call_pool();
+  engine::CallPool& pool = link_.core().call_pool();
   ServedCall* const call = pool.get();
   if (call == nullptr)
     return nullptr;
@@ -294,7 +294,7 @@ void PlainCalls::sample(ServedCall& call, uint32_t xid, uint32_t number,
   call.stages = link_.core().call_pool().stages().take(xid, false);
   if (call.stages == nullptr)
     return;
-  xprt::StageRecord& stages = *call.stages;
+  engine::StageRecord& stages = *call.stages;
   uint64_t now = base::Tsc::ticks();
   const uint64_t first = stages.pass(Stage::kReceived, received != 0 ? received : now);
   stages.stamp(Stage::kReceived, first);

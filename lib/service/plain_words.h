@@ -8,10 +8,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/responder.h"
 #include "fabric/lane.h"
 #include "proto/plain_words.h"
 #include "service/plain_calls.h"
-#include "xprt/responder.h"
 
 namespace rrdk::service {
 

@@ -14,7 +14,7 @@ namespace rrdk::service {
 
 namespace {
 
-constexpr xprt::EndReason kNoAnswer = {
+constexpr engine::EndReason kNoAnswer = {
     EndedBy::kLimit, {}, Errc::kNoMemory, "no buffer was left to answer a call"};
 
 Mistake mistake_of(EncoderFault fault) {
@@ -35,7 +35,8 @@ Mistake mistake_of(EncoderFault fault) {
 }  // namespace
 
 // An answer that was to be late says nothing of how fast we are.
-void note_times(ProcedureCounters& counters, const xprt::StageRecord& stages, bool late) noexcept {
+void note_times(ProcedureCounters& counters, const engine::StageRecord& stages,
+                bool late) noexcept {
   if (stages.at(Stage::kEntered) == 0)
     return;
   counters.fetch.record(stages.ns(Stage::kReceived, Stage::kWhole));
@@ -158,12 +159,12 @@ void Dispatcher::send(ServedCall& call) noexcept {
     end_once(call, whole);
   // The engine may use the record for another call once it has the answer.
   ProcedureCounters* const counters = call.counters;
-  const xprt::StageRecord* const stages = call.stages;  // of the core for good
+  const engine::StageRecord* const stages = call.stages;  // of the core for good
   const bool times = stages != nullptr && call.procedure != nullptr;
   const bool late = call.not_before_ns != 0;
   // What can not even be refused, for want of a buffer, is not answered at all (V1-ERR-20).
   if (call.answer == Answer::kDrop || !whole) [[unlikely]] {
-    link_.engine().drop(call, call.answer == Answer::kDrop ? xprt::kCallDropped : kNoAnswer);
+    link_.engine().drop(call, call.answer == Answer::kDrop ? engine::kCallDropped : kNoAnswer);
   } else if (call.answer == Answer::kTransportError) [[unlikely]] {
     refuse_chunks(call);
   } else {

@@ -37,7 +37,7 @@ CHECKS = (  # suite, files that matter to it
 ELSEWHERE = (
     ("verbs", r"drivers/verbs/|test/vm/verbs", "needs a guest with RDMA devices"),
     ("vm", r"scripts/vm/|test/vm/", "needs a guest"),
-    ("interop", r"test/interop/.*\.sh$|lib/xprt/rfc5666", "needs a guest with Linux's NFS"),
+    ("interop", r"test/interop/.*\.sh$|lib/engine/rfc5666", "needs a guest with Linux's NFS"),
     ("netns", r"test/netns/|drivers/iwarp/", "needs network namespaces"),
     ("path", r"(lib|drivers)/.*_datapath|scripts/call-path", "needs a release build"),
     ("abi", r"lib/include/|lib/rrdk.map|test/data/librrdk|scripts/check-abi", "needs a build with all debug information"),

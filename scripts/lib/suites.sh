@@ -79,7 +79,7 @@ suite_seconds=3600
 # Folders of test/ that start no polling threads or processes: their programs run side by side. The
 # others run one at a time; two busy ones on two cores would starve each other. test/sim is one of
 # those: it starts two processes.
-quiet_folders=(base mem xdr rpc proto ulb xprt)
+quiet_folders=(base mem xdr rpc proto engine)
 # Folders whose tests have several threads. Those of test/hostile have, but for a few cases of workers
 # that test/server has too, one that does everything.
 threaded_folders=(base mem fabric observe drivers runtime client server telemetry c tirpc)

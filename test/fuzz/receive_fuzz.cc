@@ -8,16 +8,16 @@
 #include <vector>
 
 #include "require.h"
-#include "test/xprt/script.h"
+#include "test/engine/script.h"
 
 namespace rrdk::fuzz {
 namespace {
 
-using namespace xprt;
-using xprt::test::Bytes;
-using xprt::test::End;
-using xprt::test::Script;
-using xprt::test::Wire;
+using namespace engine;
+using engine::test::Bytes;
+using engine::test::End;
+using engine::test::Script;
+using engine::test::Wire;
 
 constexpr uint32_t kKeys = 8;
 constexpr uint32_t kKeyBytes = 3000;

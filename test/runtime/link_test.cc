@@ -13,10 +13,10 @@ TEST(Fitted, RemoteInvalidationIsWhatTheDeviceCanDo) {
       fabric::Capabilities can{};
       can.sends_invalidations = sends;
       can.takes_invalidations = takes;
-      const xprt::ConnectionOptions fitted = fitted_to(can, {});
+      const engine::ConnectionOptions fitted = fitted_to(can, {});
       EXPECT_EQ(fitted.sends_invalidations, sends);
       EXPECT_EQ(fitted.takes_invalidations, takes);
-      const xprt::ConnectionOptions declined =
+      const engine::ConnectionOptions declined =
           fitted_to(can, {.sends_invalidations = false, .takes_invalidations = false});
       EXPECT_FALSE(declined.sends_invalidations);
       EXPECT_FALSE(declined.takes_invalidations);
@@ -31,9 +31,9 @@ TEST(Fitted, DepthsAndPiecesAreNoMoreThanTheDeviceHas) {
   can.max_read_bytes = 1000;
   can.max_send_wrs = 64;
   can.max_reads = 2;
-  xprt::ConnectionOptions wanted;
+  engine::ConnectionOptions wanted;
   wanted.rfc5666.max_reads = 16;
-  const xprt::ConnectionOptions fitted = fitted_to(can, wanted);
+  const engine::ConnectionOptions fitted = fitted_to(can, wanted);
   EXPECT_EQ(fitted.max_sges, 3u);
   EXPECT_EQ(fitted.max_read_sges, 1u);
   EXPECT_EQ(fitted.max_read_bytes, 1000u);

@@ -12,21 +12,21 @@ AFFECTED = Path(__file__).resolve().parents[2] / "scripts/lib/affected.py"
 
 FILES = {
     "lib/base/clock.h": "inline int now() { return 1; }\n",
-    "lib/xprt/engine.h": "int engine();\n",
-    "lib/xprt/engine.cc": '#include "xprt/engine.h"\nint engine() { return 0; }\n',
+    "lib/engine/engine.h": "int engine();\n",
+    "lib/engine/engine.cc": '#include "engine/engine.h"\nint engine() { return 0; }\n',
     "lib/include/rrdk/client.h": "int public_function();\n",
     "apps/tool.cc": "int main() { return 0; }\n",
     "test/base/clock_test.cc": '#include "base/clock.h"\nint main() { return now() - 1; }\n',
-    "test/xprt/engine_test.cc": '#include "xprt/engine.h"\n#include "script.h"\nint main() { return engine(); }\n',
-    "test/xprt/script.h": "// what tests of xprt share\n",
-    "test/sim/sim_test.cc": '#include "xprt/engine.h"\nint main() { return engine(); }\n',
+    "test/engine/engine_test.cc": '#include "engine/engine.h"\n#include "script.h"\nint main() { return engine(); }\n',
+    "test/engine/script.h": "// what tests of the engine share\n",
+    "test/sim/sim_test.cc": '#include "engine/engine.h"\nint main() { return engine(); }\n',
     "test/client/client_test.cc": '#include "rrdk/client.h"\nint main() { return 0; }\n',
     "test/apps/tool_test.py": "print('a test in Python')\n",
     "README.md": "A made-up project.\n",
     "meson.build": """project('small', 'cpp')
 includes = include_directories('lib', 'lib/include')
-library = static_library('library', 'lib/xprt/engine.cc', include_directories : includes)
-foreach test : [['base', 'clock'], ['xprt', 'engine'], ['sim', 'sim'], ['client', 'client']]
+library = static_library('library', 'lib/engine/engine.cc', include_directories : includes)
+foreach test : [['base', 'clock'], ['engine', 'engine'], ['sim', 'sim'], ['client', 'client']]
   program = executable('test_' + test[0], 'test' / test[0] / test[1] + '_test.cc',
     include_directories : includes, link_with : library)
   test(test[0], program, suite : test[0])
@@ -92,9 +92,9 @@ class Affected(unittest.TestCase):
             self.assertEqual(self.chosen(kind), set())
 
     def test_the_library_is_tried_by_its_own_tests_those_that_use_that_part_and_end_to_end(self):
-        self.change("lib/xprt/engine.cc")
-        self.assertEqual(self.chosen("test"), {"xprt", "sim", "client"})
-        self.assertEqual(self.chosen("target"), {"test_xprt", "test_sim", "test_client"})
+        self.change("lib/engine/engine.cc")
+        self.assertEqual(self.chosen("test"), {"engine", "sim", "client"})
+        self.assertEqual(self.chosen("target"), {"test_engine", "test_sim", "test_client"})
         self.assertEqual(self.chosen("suite"), {"hygiene", "format", "layers", "datapath"})
 
     def test_a_changed_header_is_compiled_alone(self):
@@ -114,10 +114,10 @@ class Affected(unittest.TestCase):
         self.assertEqual(self.chosen("test"), {"tool"})
 
     def test_a_header_of_tests_stands_for_its_folder_until_a_build_tells_who_includes_it(self):
-        self.change("test/xprt/script.h")
-        self.assertEqual(self.chosen("test"), {"xprt"})
+        self.change("test/engine/script.h")
+        self.assertEqual(self.chosen("test"), {"engine"})
         self.run_in("ninja", "-C", "build")
-        self.assertEqual(self.chosen("test"), {"xprt"})
+        self.assertEqual(self.chosen("test"), {"engine"})
 
     def test_an_application_is_built_and_tried(self):
         self.change("apps/tool.cc")
@@ -131,11 +131,11 @@ class Affected(unittest.TestCase):
 
     def test_everything_is_tried_if_the_way_of_building_changed(self):
         self.write("meson.build", FILES["meson.build"] + "# changed\n")
-        self.assertEqual(self.chosen("test"), {"base", "xprt", "sim", "client", "tool"})
+        self.assertEqual(self.chosen("test"), {"base", "engine", "sim", "client", "tool"})
 
     def test_files_that_git_does_not_know_and_files_that_are_gone_count(self):
-        self.write("lib/xprt/more.cc", "// new\n")
-        self.assertEqual(self.chosen("test"), {"xprt", "sim", "client"})
+        self.write("lib/engine/more.cc", "// new\n")
+        self.assertEqual(self.chosen("test"), {"engine", "sim", "client"})
         self.setUp()
         (self.root / "lib/base/clock.h").unlink()
         self.assertEqual(self.chosen("header"), set())

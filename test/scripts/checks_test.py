@@ -46,7 +46,7 @@ class Checks(unittest.TestCase):
         """scripts/call-path.py on a call that goes through `between` functions of lib/service more than it
         has to, as valgrind would tell it."""
         path = (["rrdk::runtime::PollCore::poll"] + [f"rrdk::service::Table::step{n}" for n in range(between)] +
-                ["rrdk::xprt::Responder::send_reply"])
+                ["rrdk::engine::Responder::send_reply"])
         written, sent = "rrdk::shm::QueuePair::write", "rrdk::shm::QueuePair::send_now"
         read = "rrdk::shm::QueuePair::read_now"
         leaf = "rrdk::proto::decode"  # on no way to anywhere
@@ -59,7 +59,7 @@ class Checks(unittest.TestCase):
             "valgrind": '#!/bin/sh\nfor a; do case $a in --callgrind-out-file=*) cat "$RRDK_ROOT/told" '
                         '>"${a#*=}";; esac; done\necho "Collected : 9" >&2\n',
             "lib/runtime/a.cc": "uint32_t PollCore::poll() {\n",
-            "lib/xprt/a.cc": "void Responder::send_reply(int) {\n",
+            "lib/engine/a.cc": "void Responder::send_reply(int) {\n",
             "drivers/shm/a.cc": "".join(f"bool QueuePair::{name}(int) {{\n"
                                         for name in ("write", "send_now", "read_now")),
             "lib/service/a.h": "class Table {\n" + "".join(f"  void step{n}(int) {{}}\n" for n in range(between))})
@@ -91,16 +91,16 @@ class Checks(unittest.TestCase):
 
     def test_layers_accepts_lower_floors(self):
         self.assert_passes("check-layers.py", {
-            "lib/xprt/a.cc": '#include "xprt/a.h"\n#include "proto/b.h"\n#include "rrdk/xdr.h"\n',
+            "lib/engine/a.cc": '#include "engine/a.h"\n#include "proto/b.h"\n#include "rrdk/xdr.h"\n',
             "drivers/shm/a.cc": '#include "shm/b.h"\n#include "fabric/device.h"\n',
             "apps/tool/a.cc": '#include "a.h"\n#include "rrdk/client.h"\n',
             "lib/runtime/a.cc": "// shm is one of the drivers\n"})
 
     def test_layers_finds_what_goes_up_or_sideways(self):
-        for path, include in [("lib/proto/a.cc", "xprt/a.h"), ("lib/proto/a.cc", "rrdk/client.h"),
+        for path, include in [("lib/proto/a.cc", "engine/a.h"), ("lib/proto/a.cc", "rrdk/client.h"),
                               ("lib/client/a.cc", "server/a.h"), ("lib/calls/a.cc", "service/a.h"),
                               ("lib/service/a.cc", "rrdk/client.h"), ("drivers/shm/a.cc", "xdr/a.h"),
-                              ("apps/tool/a.cc", "xprt/a.h"), ("lib/xprt/a.cc", "shm/a.h"),
+                              ("apps/tool/a.cc", "engine/a.h"), ("lib/engine/a.cc", "shm/a.h"),
                               ("lib/include/rrdk/client.h", "client/a.h")]:
             with self.subTest(path=path, include=include):
                 self.assert_finds(f"{path}:2:", "check-layers.py", {path: f'\n#include "{include}"\n'})
@@ -112,11 +112,11 @@ class Checks(unittest.TestCase):
 
     def test_headers_finds_what_does_not_compile_alone(self):
         header = "#pragma once\ninline std::string s;\n"
-        for source in ['#include <string>\n#include "xprt/a.h"\n', '#define A\n#include "xprt/a.h"\n',
-                       '// #include "xprt/a.h"\n', '#include "xprt/b.h"\n']:
+        for source in ['#include <string>\n#include "engine/a.h"\n', '#define A\n#include "engine/a.h"\n',
+                       '// #include "engine/a.h"\n', '#include "engine/b.h"\n']:
             with self.subTest(source=source):
-                self.assert_finds("lib/xprt/a.h:1: does not compile alone with g++", "check-headers.py",
-                                  {"lib/xprt/a.h": header, "lib/xprt/a.cc": source})
+                self.assert_finds("lib/engine/a.h:1: does not compile alone with g++", "check-headers.py",
+                                  {"lib/engine/a.h": header, "lib/engine/a.cc": source})
         self.assert_finds("lib/include/rrdk/a.h:1: does not compile alone with clang++-19",
                           "check-headers.py", {"lib/include/rrdk/a.h": header})
 
@@ -127,24 +127,24 @@ class Checks(unittest.TestCase):
                           {"lib/include/rrdk/a.h": "#pragma once\n"})
 
     def test_headers_finds_what_cannot_be_included_twice(self):
-        self.assert_finds("lib/xprt/a.h:1:", "check-headers.py",
-                          {"lib/xprt/a.h": "struct A {};\n", "lib/xprt/a.cc": '#include "xprt/a.h"\n'})
+        self.assert_finds("lib/engine/a.h:1:", "check-headers.py",
+                          {"lib/engine/a.h": "struct A {};\n", "lib/engine/a.cc": '#include "engine/a.h"\n'})
 
     def test_headers_leaves_what_a_source_file_includes_first_to_its_build(self):
         self.assert_passes("check-headers.py", {
-            "lib/xprt/a.h": "#pragma once\ninline std::string s;\n",
-            "lib/xprt/a.cc": '// A comment.\n#include "xprt/a.h"\n'})
+            "lib/engine/a.h": "#pragma once\ninline std::string s;\n",
+            "lib/engine/a.cc": '// A comment.\n#include "engine/a.h"\n'})
 
     def test_datapath_finds_names(self):
         for code in ["auto p = std::make_unique<int>();", "int* p = new int;", "free(p);",
                      "std::mutex m;", "std::string s;", "v.push_back(1);", 'printf("x");',
                      "throw 1;", "::read(fd, b, n);", "std::function<void()> f;"]:
             with self.subTest(code=code):
-                self.assert_finds(":1:", "check-datapath.py", {"lib/xprt/a_datapath.cc": code + "\n"})
-                self.assert_passes("check-datapath.py", {"lib/xprt/a.cc": code + "\n"})
+                self.assert_finds(":1:", "check-datapath.py", {"lib/engine/a_datapath.cc": code + "\n"})
+                self.assert_passes("check-datapath.py", {"lib/engine/a.cc": code + "\n"})
 
     def test_datapath_leaves_the_rest_alone(self):
-        self.assert_passes("check-datapath.py", {"lib/xprt/a_datapath.h": (
+        self.assert_passes("check-datapath.py", {"lib/engine/a_datapath.h": (
             "// new std::string in a comment\n"
             'std::string_view s = "new malloc(";\n'
             "new (place) Slot;\n"

@@ -12,7 +12,7 @@ namespace {
 constexpr uint32_t kClients = 16;
 constexpr uint32_t kGreedy = 15;  // the last one
 constexpr uint32_t kPiece = 1u << 20;
-// Of the server's core: of xprt/credits.h and runtime/fair_share.h.
+// Of the server's core: of engine/credits.h and runtime/fair_share.h.
 constexpr uint64_t kCallsOfTurn = 4;
 constexpr uint64_t kCallsPerPiece = 256;  // as a megabyte counts
 

@@ -351,7 +351,7 @@ TEST_F(SampledPlainCalls, OfNullAreAnsweredBehindOneThatIsRefused) {
 // Clients of one core, each under a name of its own.
 class PlainCallsOfMany : public testing::Test {
  protected:
-  static constexpr uint32_t kTurn = 4;  // calls, of a client that is not alone (xprt/credits.h)
+  static constexpr uint32_t kTurn = 4;  // calls, of a client that is not alone (engine/credits.h)
 
   // One that may have all its calls in flight, and had the core for itself.
   std::unique_ptr<RawClient> new_client(uint64_t name) {

@@ -302,7 +302,7 @@ struct Clients {
     if (table.take_place(client, now_ns).lacks != nullptr)
       return false;
     server::ReplayLane* lane = client.replays.enter(now_ns, true);
-    xprt::ServedCall context;
+    engine::ServedCall context;
     EXPECT_EQ(client.replays.begin(context, lane, {.call = 7}, now_ns),
               server::ReplayCache::Verdict::kRun);
     client.replays.finish(context, false, false, now_ns);
@@ -462,7 +462,7 @@ TEST(ReplayPlaces, AreFreeAtOnce) {
   server::ReplayLane* lane = large.replays.enter(0);
   lane->raise(kCalls, false);
   for (uint64_t xid = 0; xid < kCalls; ++xid) {
-    xprt::ServedCall context;
+    engine::ServedCall context;
     context.header.xid = static_cast<uint32_t>(xid);
     EXPECT_EQ(large.replays.begin(context, lane, {.call = xid}, 0),
               server::ReplayCache::Verdict::kRun);
@@ -515,7 +515,7 @@ struct Alone {
   }
 
   server::ReplayCache::Verdict begin(server::ReplayLane& lane, uint32_t xid, uint64_t now_ns = 0) {
-    xprt::ServedCall& context = contexts.emplace_back();
+    engine::ServedCall& context = contexts.emplace_back();
     context.header.xid = xid;
     auto verdict = cache.begin(context, &lane, {.call = xid}, now_ns);
     if (verdict == Verdict::kSeen) {
@@ -533,7 +533,7 @@ struct Alone {
   server::ReplayCounters counters;
   server::ReplayRoom room;
   server::ReplayCache cache;
-  std::deque<xprt::ServedCall> contexts;
+  std::deque<engine::ServedCall> contexts;
   std::unique_ptr<Memory> memory = make_memory();
 };
 
@@ -556,7 +556,7 @@ TEST(ReplayBounds, PrincipalsShareNoReply) {
   server::ReplayLane& lane = *alone.enter();
   alone.run(lane, 7);
   for (const std::array<uint64_t, 2>& principal : {std::array<uint64_t, 2>{1, 0}, {0, 1}}) {
-    xprt::ServedCall& context = alone.contexts.emplace_back();
+    engine::ServedCall& context = alone.contexts.emplace_back();
     context.header.xid = 7;
     EXPECT_EQ(alone.cache.begin(context, &lane, {.call = 7, .principal = principal}, 0),
               Alone::Verdict::kRun);
@@ -646,7 +646,7 @@ TEST(ReplayBounds, WhatIsAskedForStaysWhileItsRoomIsMade) {
     alone.run(*one, xid);
   server::ReplayLane& other = *alone.enter();  // has nothing prepaid
   alone.cache.leave(one, 0);
-  xprt::ServedCall& context = alone.contexts.emplace_back();
+  engine::ServedCall& context = alone.contexts.emplace_back();
   context.header.xid = 12;
   EXPECT_EQ(alone.cache.begin(context, &other, {.call = 12}, kWindow), Alone::Verdict::kSeen);
   // Another connection's call makes it late.

@@ -5,10 +5,10 @@
 
 namespace rrdk::sim {
 
+using engine::Role;
 using fabric::WcStatus;
-using xprt::Role;
 
-End::End(Session& session, Role role, const xprt::ConnectionOptions& options, uint32_t reads)
+End::End(Session& session, Role role, const engine::ConnectionOptions& options, uint32_t reads)
     : session_(session),
       context_(session.around().context),
       role_(role),
@@ -19,12 +19,12 @@ End::End(Session& session, Role role, const xprt::ConnectionOptions& options, ui
       queue_pair_(context_, name_, *this,
                   {options.send_wrs, reads, session.around().weather.keys, options.max_copied}) {
   Surroundings& around = session.around();
-  xprt::PerConnection its = {.client_share = &share_};
+  engine::PerConnection its = {.client_share = &share_};
   if (!is_requester() && around.receives != nullptr) {
     its.shared_receives = &around.receives->queue;
     queue_pair_.share(around.receives->posted);
   }
-  engine_ = std::make_unique<xprt::Connection>(
+  engine_ = std::make_unique<engine::Connection>(
       options_, its, is_requester() ? around.requester_memory : around.responder_memory,
       is_requester() ? around.requester_calls : around.responder_calls, queue_pair_, *this);
   if (!is_requester() && around.weather.takes_turns)
@@ -62,7 +62,7 @@ Wire& End::theirs() {
 
 void End::give_up() {
   queue_pair_.fail("no buffers");
-  use_engine([](xprt::Connection& engine) { engine.on_disconnected(); });
+  use_engine([](engine::Connection& engine) { engine.on_disconnected(); });
 }
 
 void End::connect(End& peer) {
@@ -92,7 +92,7 @@ void End::submit(Call& call) {
       lent.end->on_released(lent);
     };
   }
-  use_engine([&](xprt::Connection& engine) { engine.submit(call.out); });
+  use_engine([&](engine::Connection& engine) { engine.submit(call.out); });
 }
 
 void End::cancel(Call& call) {
@@ -101,7 +101,7 @@ void End::cancel(Call& call) {
   call.cancelled = true;
   if (Wire::Record* record = own().find(call.xid()))
     record->given_up = true;
-  use_engine([&](xprt::Connection& engine) { engine.cancel(call.out); });
+  use_engine([&](engine::Connection& engine) { engine.cancel(call.out); });
 }
 
 void End::grant(uint32_t credits) {
@@ -115,13 +115,13 @@ void End::drain() {
   if (context_.traced)
     context_.trace(name_, "takes no more calls");
   drained_ = true;
-  use_engine([](xprt::Connection& engine) { engine.drain(); });
+  use_engine([](engine::Connection& engine) { engine.drain(); });
 }
 
 void End::change_receives(uint32_t bytes) {
   bool raises = context_.random.one_in(3);
   bool done = false;
-  use_engine([&](xprt::Connection& engine) {
+  use_engine([&](engine::Connection& engine) {
     done = raises ? engine.properties().raise(bytes) : engine.request_receive_size(bytes);
   });
   if (context_.traced)
@@ -139,7 +139,7 @@ void End::on_event(uint32_t what, uint64_t argument) {
       if (context_.traced)
         context_.trace(name_, "established");
       queue_pair_.establish();
-      use_engine([&](xprt::Connection& engine) {
+      use_engine([&](engine::Connection& engine) {
         engine.on_established(peer_->engine_->private_data(), reads_);
       });
       return;
@@ -149,7 +149,7 @@ void End::on_event(uint32_t what, uint64_t argument) {
     case kDisconnected:
       if (context_.traced)
         context_.trace(name_, "disconnected");
-      use_engine([this](xprt::Connection& engine) {
+      use_engine([this](engine::Connection& engine) {
         engine.on_disconnected();
         release_waiting();
       });
@@ -164,11 +164,11 @@ void End::on_event(uint32_t what, uint64_t argument) {
                                 [&](const Held& held) { return held.number == argument; });
       Held held = *found;
       held_.erase(found);
-      use_engine([&](xprt::Connection&) { answer(*held.call, *held.shape); });
+      use_engine([&](engine::Connection&) { answer(*held.call, *held.shape); });
       return;
     }
     case kWake:
-      use_engine([&](xprt::Connection&) { wake(argument); });
+      use_engine([&](engine::Connection&) { wake(argument); });
       return;
     case kHangUp:
       queue_pair_.fail("the engine wants it");
@@ -177,7 +177,7 @@ void End::on_event(uint32_t what, uint64_t argument) {
       turn_pending_ = false;
       if (context_.traced)
         context_.trace(name_, "turn");
-      use_engine([&](xprt::Connection& engine) {
+      use_engine([&](engine::Connection& engine) {
         refill(context_.random.between(1, 3));
         engine.start_waiting();
       });
@@ -185,7 +185,7 @@ void End::on_event(uint32_t what, uint64_t argument) {
     case kTick:
       if (context_.traced)
         context_.trace(name_, "tick");
-      use_engine([&](xprt::Connection& engine) { engine.on_tick(context_.schedule.now()); });
+      use_engine([&](engine::Connection& engine) { engine.on_tick(context_.schedule.now()); });
       if (engine_ != nullptr && session_.around().owner.ticks())
         context_.schedule.after(session_.around().weather.tick_ns, *this, kTick);
       return;
@@ -390,7 +390,7 @@ bool End::given_up(const Key& key) {
           (record->deadline_ns != 0 && record->deadline_ns <= context_.schedule.now()));
 }
 
-void End::on_call(xprt::ServedCall& call) {
+void End::on_call(engine::ServedCall& call) {
   Wire::Record* record = theirs().find(call.xid);
   if (record == nullptr || !record->delivered || record->above)
     context_.fail(name_, "xid %08x: no such call, or for the second time", call.xid);
@@ -416,7 +416,7 @@ void End::on_call(xprt::ServedCall& call) {
   context_.schedule.after(delay, *this, kAnswer, numbers_++);
 }
 
-void End::answer(xprt::ServedCall& call, Shape& shape) {
+void End::answer(engine::ServedCall& call, Shape& shape) {
   if (context_.traced)
     context_.trace(name_, "%s call %u, xid %08x",
                    shape.refused   ? "refuse"
@@ -437,7 +437,7 @@ void End::answer(xprt::ServedCall& call, Shape& shape) {
   }
 }
 
-void End::on_call_ended(xprt::OutgoingCall& out) {
+void End::on_call_ended(engine::OutgoingCall& out) {
   Call& call = static_cast<Call::Out&>(out).call;
   if (context_.traced)
     context_.trace(name_, "call %u ends, xid %08x: %s", call.serial, call.xid(),

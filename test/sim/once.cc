@@ -15,7 +15,7 @@ server::Fingerprint print_of(const Shape& shape, uint32_t xid) {
 }  // namespace
 
 // True: the handler is to run.
-bool End::begin_once(xprt::ServedCall& call, Shape& shape) {
+bool End::begin_once(engine::ServedCall& call, Shape& shape) {
   server::ReplayCache& replays = *session_.around().replays;
   uint64_t now = context_.schedule.now();
   if (lane_ == nullptr)
@@ -47,7 +47,7 @@ bool End::begin_once(xprt::ServedCall& call, Shape& shape) {
   return false;
 }
 
-void End::refuse_unprotected(xprt::ServedCall& call, Shape& shape) {
+void End::refuse_unprotected(engine::ServedCall& call, Shape& shape) {
   if (context_.traced)
     context_.trace(name_, "no room to remember call %u, xid %08x", shape.serial, call.xid);
   if (shape.runs != 0)
@@ -56,13 +56,13 @@ void End::refuse_unprotected(xprt::ServedCall& call, Shape& shape) {
   engine_->refuse(call, 0, 0);
 }
 
-void End::end_once(xprt::ServedCall& call, bool dropped) {
+void End::end_once(engine::ServedCall& call, bool dropped) {
   auto found = std::ranges::find(once_, &call, &OnceCall::served);
   if (found == once_.end())
     return;
   if (dropped)
     --found->shape->runs;
-  xprt::ServedCall* waiter =
+  engine::ServedCall* waiter =
       session_.around().replays->finish(*found, dropped, true, context_.schedule.now());
   once_.erase(found);
   for (; waiter != nullptr; waiter = waiter->next_waiter) {
@@ -76,7 +76,7 @@ void End::wake(uint64_t number) {
 }
 
 void End::answer_again(OnceCall& once) {
-  xprt::ServedCall& call = *once.served;
+  engine::ServedCall& call = *once.served;
   Memory& memory = session_.around().traffic.memory();
   if (context_.traced)
     context_.trace(name_, "call %u is here again, xid %08x", once.shape->serial, call.xid);
@@ -106,7 +106,7 @@ void End::release_waiting() {
   };
   auto next = [&] { return std::ranges::find_if(once_, waits); };
   for (auto found = next(); found != once_.end(); found = next()) {
-    xprt::ServedCall& call = *found->served;
+    engine::ServedCall& call = *found->served;
     once_.erase(found);
     engine_->drop(call);
   }

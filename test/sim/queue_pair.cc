@@ -62,7 +62,7 @@ void QueuePair::release_key(uint32_t value) {
     keys_.release(*key);
 }
 
-void QueuePair::post_receives(xprt::Connection& engine) {
+void QueuePair::post_receives(engine::Connection& engine) {
   for (const fabric::ReceiveWr& wr : engine.receives()) {
     ++receives_given_;
     if (in_error_ && shared_ == nullptr)
@@ -73,7 +73,7 @@ void QueuePair::post_receives(xprt::Connection& engine) {
   engine.receives().clear();
 }
 
-void QueuePair::post(xprt::Connection& engine) {
+void QueuePair::post(engine::Connection& engine) {
   post_receives(engine);
   for (const SendWr& wr : engine.sends())
     post_one(wr);

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "context.h"
+#include "engine/connection.h"
 #include "fabric/device.h"
 #include "fabric/work.h"
 #include "keys.h"
-#include "xprt/connection.h"
 
 namespace rrdk::sim {
 
@@ -66,8 +66,8 @@ class QueuePair final : public fabric::RemoteKeys, public Actor {
   void connect_to(QueuePair& peer) { peer_ = &peer; }
   void establish() { established_ = true; }
   // Takes what the engine wants posted, Receives first.
-  void post(xprt::Connection& engine);
-  void post_receives(xprt::Connection& engine);
+  void post(engine::Connection& engine);
+  void post_receives(engine::Connection& engine);
   // To error, and everything is flushed. Idempotent.
   void fail(const char* why);
   // The next request that is executed fails.

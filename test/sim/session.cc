@@ -5,8 +5,8 @@ namespace rrdk::sim {
 namespace {
 
 // Returns what the wire has to be understood as.
-proto::Versions choose_versions(Surroundings& around, xprt::ConnectionOptions& requester,
-                                xprt::ConnectionOptions& responder) {
+proto::Versions choose_versions(Surroundings& around, engine::ConnectionOptions& requester,
+                                engine::ConnectionOptions& responder) {
   Weather::choose_versions(around.context.random, requester, responder);
   // Large Receives stay with the replies that were kept, and without others no call is sent.
   if (around.weather.scarce_at_requester())
@@ -20,8 +20,8 @@ Session::Session(Surroundings& around, uint32_t line, uint32_t life)
     : around_(around),
       line_(line),
       name_("c" + std::to_string(line) + "." + std::to_string(life)),
-      requester_options_(around.weather.options(around.context.random, xprt::Role::kRequester)),
-      responder_options_(around.weather.options(around.context.random, xprt::Role::kResponder)),
+      requester_options_(around.weather.options(around.context.random, engine::Role::kRequester)),
+      responder_options_(around.weather.options(around.context.random, engine::Role::kResponder)),
       forward_(around.context, name_,
                choose_versions(around, requester_options_, responder_options_),
                requester_options_.credits, responder_options_.credits,
@@ -29,9 +29,9 @@ Session::Session(Surroundings& around, uint32_t line, uint32_t life)
       backward_(around.context, name_ + " back", requester_options_.limits.versions,
                 responder_options_.backward_credits, requester_options_.backward_credits,
                 around.weather.scarce_at_requester()),
-      requester_(*this, xprt::Role::kRequester, requester_options_,
+      requester_(*this, engine::Role::kRequester, requester_options_,
                  around.context.random.between(1, 16)),
-      responder_(*this, xprt::Role::kResponder, responder_options_,
+      responder_(*this, engine::Role::kResponder, responder_options_,
                  around.context.random.between(1, 16)) {}
 
 bool Session::start() {

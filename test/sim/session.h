@@ -13,15 +13,15 @@
 #include <vector>
 
 #include "context.h"
+#include "engine/connection.h"
+#include "engine/receive_queue.h"
+#include "engine/served_call.h"
 #include "queue_pair.h"
 #include "server/replay_cache.h"
 #include "service/dispatcher.h"
 #include "traffic.h"
 #include "weather.h"
 #include "wire.h"
-#include "xprt/connection.h"
-#include "xprt/receive_queue.h"
-#include "xprt/served_call.h"
 
 namespace rrdk::sim {
 
@@ -36,7 +36,7 @@ class SessionOwner {
   virtual void on_buried(Session& session) = 0;
   virtual bool ticks() const = 0;
   // The active call of that end with this XID on this connection; null: none.
-  virtual Call* call_of(const Session& session, xprt::Role caller, uint32_t xid) = 0;
+  virtual Call* call_of(const Session& session, engine::Role caller, uint32_t xid) = 0;
 
  protected:
   ~SessionOwner() = default;
@@ -45,9 +45,9 @@ class SessionOwner {
 // Receives that all responders take.
 struct SharedReceives {
   SharedReceives(Memory& memory, uint32_t most)
-      : queue(memory, most, 4096, xprt::ReceiveQueue::Users::kMany) {}
+      : queue(memory, most, 4096, engine::ReceiveQueue::Users::kMany) {}
 
-  xprt::ReceiveQueue queue;
+  engine::ReceiveQueue queue;
   std::deque<fabric::ReceiveWr> posted;
 };
 
@@ -59,23 +59,24 @@ struct Surroundings {
   SessionOwner& owner;
   Memory& requester_memory;
   Memory& responder_memory;
-  xprt::CallPool& requester_calls;
-  xprt::CallPool& responder_calls;
+  engine::CallPool& requester_calls;
+  engine::CallPool& responder_calls;
   server::ReplayCache* replays;  // null: calls may run twice
   SharedReceives* receives;      // null: each responder has its own
 };
 
 // A call at the responder that is to run once.
-struct OnceCall : xprt::ServedCall {
-  xprt::ServedCall* served;  // the engine's
+struct OnceCall : engine::ServedCall {
+  engine::ServedCall* served;  // the engine's
   End* end;
   Shape* shape;
   uint64_t number;
 };
 
-class End final : public xprt::Upcalls, public QueuePairOwner, public Actor {
+class End final : public engine::Upcalls, public QueuePairOwner, public Actor {
  public:
-  End(Session& session, xprt::Role role, const xprt::ConnectionOptions& options, uint32_t reads);
+  End(Session& session, engine::Role role, const engine::ConnectionOptions& options,
+      uint32_t reads);
 
   bool prepare();
   void connect(End& peer);
@@ -97,13 +98,13 @@ class End final : public xprt::Upcalls, public QueuePairOwner, public Actor {
   bool healthy() const { return alive() && engine_->established() && !hanging_up_; }
   bool lost() const { return queue_pair_.in_error(); }
   QueuePair& queue_pair() { return queue_pair_; }
-  const xprt::Connection* engine() const { return engine_.get(); }
+  const engine::Connection* engine() const { return engine_.get(); }
   const std::string& name() const { return name_; }
   size_t held() const { return held_.size(); }
 
   // Upcalls
-  void on_call(xprt::ServedCall& call) override;
-  void on_call_ended(xprt::OutgoingCall& call) override;
+  void on_call(engine::ServedCall& call) override;
+  void on_call_ended(engine::OutgoingCall& call) override;
   // QueuePairOwner
   About on_send(std::span<const std::byte> message) override;
   bool given_up(const Key& key) override;
@@ -126,7 +127,7 @@ class End final : public xprt::Upcalls, public QueuePairOwner, public Actor {
   };
   struct Held {
     uint64_t number;
-    xprt::ServedCall* call;
+    engine::ServedCall* call;
     Shape* shape;
   };
   // A call that wants to be told when the peer is done with its memory.
@@ -165,30 +166,30 @@ class End final : public xprt::Upcalls, public QueuePairOwner, public Actor {
   void keep_lent(Call& call);
   void note_end(Wire::Record& record, bool given_up);
   void bury();
-  void answer(xprt::ServedCall& call, Shape& shape);
+  void answer(engine::ServedCall& call, Shape& shape);
   // once.cc: as ServerLink does it
-  bool begin_once(xprt::ServedCall& call, Shape& shape);
-  void end_once(xprt::ServedCall& call, bool dropped);
+  bool begin_once(engine::ServedCall& call, Shape& shape);
+  void end_once(engine::ServedCall& call, bool dropped);
   void answer_again(OnceCall& call);
-  void refuse_unprotected(xprt::ServedCall& call, Shape& shape);
+  void refuse_unprotected(engine::ServedCall& call, Shape& shape);
   void wake(uint64_t number);
   void release_waiting();
   void leave_cache();
-  bool is_requester() const { return role_ == xprt::Role::kRequester; }
+  bool is_requester() const { return role_ == engine::Role::kRequester; }
   // What is known of the calls that this end makes, and of those that it takes.
   Wire& own();
   Wire& theirs();
 
   Session& session_;
   Context& context_;
-  xprt::Role role_;
+  engine::Role role_;
   std::string name_;
   uint32_t reads_;
-  const xprt::SharedOptions options_;
+  const engine::SharedOptions options_;
   std::optional<proto::Wire> draft_;  // of version 2 that it knows
   QueuePair queue_pair_;
-  xprt::ClientShare share_;
-  std::unique_ptr<xprt::Connection> engine_;
+  engine::ClientShare share_;
+  std::unique_ptr<engine::Connection> engine_;
   End* peer_ = nullptr;
   uint32_t depth_ = 0;  // of calls into the engine
   bool post_pending_ = false;
@@ -221,8 +222,10 @@ class Session {
   bool lost() const { return requester_.lost() || responder_.lost(); }
   End& requester() { return requester_; }
   End& responder() { return responder_; }
-  Wire& wire(xprt::Role caller) { return caller == xprt::Role::kRequester ? forward_ : backward_; }
-  End& end(xprt::Role role) { return role == xprt::Role::kRequester ? requester_ : responder_; }
+  Wire& wire(engine::Role caller) {
+    return caller == engine::Role::kRequester ? forward_ : backward_;
+  }
+  End& end(engine::Role role) { return role == engine::Role::kRequester ? requester_ : responder_; }
   Surroundings& around() { return around_; }
   uint32_t line() const { return line_; }
   const std::string& name() const { return name_; }
@@ -232,8 +235,8 @@ class Session {
   Surroundings& around_;
   uint32_t line_;
   std::string name_;
-  xprt::ConnectionOptions requester_options_;
-  xprt::ConnectionOptions responder_options_;
+  engine::ConnectionOptions requester_options_;
+  engine::ConnectionOptions responder_options_;
   Wire forward_;
   Wire backward_;
   End requester_;

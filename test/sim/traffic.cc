@@ -87,7 +87,7 @@ std::vector<Item> Traffic::items() {
   return list;
 }
 
-Shape& Traffic::draw(xprt::Role caller) {
+Shape& Traffic::draw(engine::Role caller) {
   Random& random = context_.random;
   Shape& shape = shapes_.emplace_back();
   shape.serial = static_cast<uint32_t>(shapes_.size() - 1);
@@ -98,7 +98,7 @@ Shape& Traffic::draw(xprt::Role caller) {
   shape.dropped = random.one_in(300);
   shape.small_room = random.one_in(30);
   shape.small_reply = random.one_in(30);
-  shape.backward = caller == xprt::Role::kResponder;
+  shape.backward = caller == engine::Role::kResponder;
   if (shape.backward)
     make_small(shape);
   return shape;
@@ -227,7 +227,7 @@ bool Traffic::read(Decoder& from, const Shape& shape, const std::vector<Item>& i
   return from.at_end();
 }
 
-Shape* Traffic::check_arguments(const xprt::ServedCall& call, const std::string& who) {
+Shape* Traffic::check_arguments(const engine::ServedCall& call, const std::string& who) {
   Decoder from(call.message);
   uint32_t xid = from.get_u32();
   uint32_t type = from.get_u32();
@@ -241,7 +241,7 @@ Shape* Traffic::check_arguments(const xprt::ServedCall& call, const std::string&
   return shape;
 }
 
-bool Traffic::write_reply(xprt::ServedCall& call, const Shape& shape) {
+bool Traffic::write_reply(engine::ServedCall& call, const Shape& shape) {
   if (!write(call.reply, 1, shape, shape.results, call.inline_size()))
     return false;
   xdr::store_u32(call.reply.pieces()[0].bytes.data, call.xid);

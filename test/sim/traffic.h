@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "context.h"
+#include "engine/connection.h"
 #include "rrdk/call_status.h"
 #include "rrdk/memory.h"
 #include "rrdk/xdr.h"
-#include "xprt/connection.h"
 
 namespace rrdk::sim {
 
@@ -47,22 +47,22 @@ struct Guarded {
 
 // A call that the simulated client makes, reused from call to call.
 struct Call {
-  struct Out : xprt::OutgoingCall {
+  struct Out : engine::OutgoingCall {
     explicit Out(Call& its) : call(its) {}
     Call& call;
   };
   Out out{*this};
-  uint32_t line = 0;                           // the connection's number
-  xprt::Role caller = xprt::Role::kRequester;  // the end that makes it
-  uint32_t serial = 0;                         // of its Shape
-  bool active = false;                         // between submit() and on_call_ended
+  uint32_t line = 0;                               // the connection's number
+  engine::Role caller = engine::Role::kRequester;  // the end that makes it
+  uint32_t serial = 0;                             // of its Shape
+  bool active = false;                             // between submit() and on_call_ended
   bool cancelled = false;
   bool again = false;                     // it was lost and is to be made again
   bool lends = false;                     // wants to be told when the peer is done with `room`
   const std::byte* first_word = nullptr;  // of the message, where the XID is
   std::vector<Guarded> room;
   std::vector<std::vector<MemorySpan>> spans;
-  std::vector<xprt::ResultRoom> results;
+  std::vector<engine::ResultRoom> results;
 
   // The XID, once the engine has given it one.
   uint32_t xid() const;
@@ -80,7 +80,7 @@ class Traffic {
   Traffic(Context& context, Memory& memory, uint32_t largest)
       : context_(context), memory_(memory), largest_(largest) {}
 
-  Shape& draw(xprt::Role caller = xprt::Role::kRequester);
+  Shape& draw(engine::Role caller = engine::Role::kRequester);
   Shape& repeat(const Shape& shape);
   // Null: no call has this number.
   Shape* find(uint32_t serial);
@@ -94,8 +94,8 @@ class Traffic {
 
   // The responder's side.
   Memory& memory() { return memory_; }
-  Shape* check_arguments(const xprt::ServedCall& call, const std::string& who);
-  bool write_reply(xprt::ServedCall& call, const Shape& shape);
+  Shape* check_arguments(const engine::ServedCall& call, const std::string& who);
+  bool write_reply(engine::ServedCall& call, const Shape& shape);
 
  private:
   uint32_t length();

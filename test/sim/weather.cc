@@ -85,18 +85,18 @@ void Weather::gather(Random& random) {
   breaks = drains = true;
 }
 
-xprt::ConnectionOptions Weather::options(Random& random, xprt::Role role) const {
-  xprt::ConnectionOptions o;
+engine::ConnectionOptions Weather::options(Random& random, engine::Role role) const {
+  engine::ConnectionOptions o;
   o.role = role;
   o.credits = random.one_in(3) ? 1 + random.below(2) : random.between(1, kMostCredits);
-  if (once && role == xprt::Role::kRequester)
+  if (once && role == engine::Role::kRequester)
     o.credits = once_credits;
   o.backward_credits = both_ways ? 1 + random.below(6) : 0;
   o.backward_chunks = random.one_in(2);
   o.send_size = random.one_in(3) ? 16384 : 1024 * random.between(1, 4);
   o.receive_size = 1024 * random.between(1, 4);
   o.max_receive_size = 4096u << random.below(3);
-  if (shared_receives && role == xprt::Role::kResponder) {
+  if (shared_receives && role == engine::Role::kResponder) {
     o.receive_size = o.max_receive_size = 4096;
     o.first_credits = random.between(1, 4);
   }
@@ -119,16 +119,17 @@ ReplayOptions Weather::replay_options() const {
   return {.entries = 1, .bytes = 512 << 10, .max_reply = longest_kept};
 }
 
-void Weather::choose_versions(Random& random, xprt::ConnectionOptions& requester,
-                              xprt::ConnectionOptions& responder) {
+void Weather::choose_versions(Random& random, engine::ConnectionOptions& requester,
+                              engine::ConnectionOptions& responder) {
   using proto::Wire;
   Wire draft = random.one_in(3) ? Wire::kDraft00 : Wire::kDraft04;
   requester.limits.versions.two = responder.limits.versions.two = draft;
-  constexpr xprt::Speaks kSpeaks[] = {xprt::Speaks::kOne, xprt::Speaks::kTwo, xprt::Speaks::kAuto};
+  constexpr engine::Speaks kSpeaks[] = {engine::Speaks::kOne, engine::Speaks::kTwo,
+                                        engine::Speaks::kAuto};
   requester.speaks = kSpeaks[random.below(3)];
   requester.properties = !random.one_in(4);
   responder.properties = !random.one_in(4);
-  if (requester.speaks != xprt::Speaks::kTwo && random.one_in(3))
+  if (requester.speaks != engine::Speaks::kTwo && random.one_in(3))
     responder.limits.versions.two.reset();
 }
 

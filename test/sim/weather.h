@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
+#include "engine/connection.h"
 #include "random.h"
 #include "rrdk/server.h"
-#include "xprt/connection.h"
 
 namespace rrdk::sim {
 
@@ -59,10 +59,10 @@ struct Weather {
   // Of the duplicate request cache.
   ReplayOptions replay_options() const;
   // Of one end of a new connection.
-  xprt::ConnectionOptions options(Random& random, xprt::Role role) const;
+  engine::ConnectionOptions options(Random& random, engine::Role role) const;
   // What the two ends of one connection speak.
-  static void choose_versions(Random& random, xprt::ConnectionOptions& requester,
-                              xprt::ConnectionOptions& responder);
+  static void choose_versions(Random& random, engine::ConnectionOptions& requester,
+                              engine::ConnectionOptions& responder);
 
  private:
   void gather(Random& random);

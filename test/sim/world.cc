@@ -27,10 +27,10 @@ World::World(Rig& rig, uint64_t seed, bool traced)
       weather_(context_.random),
       rig_(rig),
       traffic_(context_, rig.traffic(), weather_.largest_item),
-      requester_calls_(std::make_unique<xprt::CallPool>(rig.requester(weather_.requester_memory),
-                                                        weather_.incoming_calls)),
-      responder_calls_(std::make_unique<xprt::CallPool>(rig.responder(weather_.responder_memory),
-                                                        weather_.incoming_calls)),
+      requester_calls_(std::make_unique<engine::CallPool>(rig.requester(weather_.requester_memory),
+                                                          weather_.incoming_calls)),
+      responder_calls_(std::make_unique<engine::CallPool>(rig.responder(weather_.responder_memory),
+                                                          weather_.incoming_calls)),
       room_(weather_.most_lanes * server::bytes_of_lane(kMostCredits, 1), nullptr),
       replays_(weather_.replay_options(), 0, room_, counters_),
       shared_receives_(weather_.shared_receives
@@ -57,7 +57,7 @@ World::World(Rig& rig, uint64_t seed, bool traced)
     for (uint32_t k = 0; weather_.both_ways && k < weather_.calls_at_once; ++k) {
       lines_[i].calls.push_back(std::make_unique<Call>());
       lines_[i].calls.back()->line = i;
-      lines_[i].calls.back()->caller = xprt::Role::kResponder;
+      lines_[i].calls.back()->caller = engine::Role::kResponder;
     }
     context_.schedule.after(context_.delay(), *this, kConnect, i);
     context_.schedule.after(context_.delay(), *this, kSubmit, i);
@@ -150,7 +150,7 @@ bool World::can_submit(const Call& call) const {
   Session* session = lines_[call.line].session;
   if (session == nullptr || !session->end(call.caller).alive())
     return false;
-  return call.caller == xprt::Role::kRequester || session->responder().engine()->may_call_back();
+  return call.caller == engine::Role::kRequester || session->responder().engine()->may_call_back();
 }
 
 void World::submit(Call& call, Shape& shape) {
@@ -223,7 +223,7 @@ bool World::ticks() const {
   return phase_ == Phase::kBusy || weather_.scarce();
 }
 
-Call* World::call_of(const Session& session, xprt::Role caller, uint32_t xid) {
+Call* World::call_of(const Session& session, engine::Role caller, uint32_t xid) {
   for (const std::unique_ptr<Call>& call : lines_[session.line()].calls) {
     if (call->active && call->caller == caller && call->xid() == xid)
       return call.get();
@@ -432,7 +432,7 @@ void World::check_leftovers() {
   if (ended_ != begun_)
     context_.fail("world", "%llu calls were made, %llu ended",
                   static_cast<unsigned long long>(begun_), static_cast<unsigned long long>(ended_));
-  for (xprt::CallPool* pool : {requester_calls_.get(), responder_calls_.get()}) {
+  for (engine::CallPool* pool : {requester_calls_.get(), responder_calls_.get()}) {
     if (pool->available() != pool->capacity())
       context_.fail("world", "%u of %u calls are back in their pool", pool->available(),
                     pool->capacity());

@@ -28,7 +28,7 @@ class World final : public SessionOwner, public Actor {
   void on_ended(Call& call) override;
   void on_buried(Session& session) override;
   bool ticks() const override;
-  Call* call_of(const Session& session, xprt::Role caller, uint32_t xid) override;
+  Call* call_of(const Session& session, engine::Role caller, uint32_t xid) override;
   void on_event(uint32_t what, uint64_t argument) override;
 
  private:
@@ -72,8 +72,8 @@ class World final : public SessionOwner, public Actor {
   Weather weather_;
   Rig& rig_;
   Traffic traffic_;
-  std::unique_ptr<xprt::CallPool> requester_calls_;
-  std::unique_ptr<xprt::CallPool> responder_calls_;
+  std::unique_ptr<engine::CallPool> requester_calls_;
+  std::unique_ptr<engine::CallPool> responder_calls_;
   server::ReplayCounters counters_;
   server::ReplayRoom room_;
   server::ReplayCache replays_;

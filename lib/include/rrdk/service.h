@@ -55,9 +55,9 @@ namespace service {
 class Dispatcher;
 struct CallAccess;
 }  // namespace service
-namespace xprt {
+namespace engine {
 struct ServedCall;
-}  // namespace xprt
+}  // namespace engine
 class BackwardClient;  // rrdk/server.h
 
 /**
@@ -219,8 +219,8 @@ class ServerCall {
  private:
   friend struct service::CallAccess;
   void end_unanswered() noexcept;
-  explicit ServerCall(xprt::ServedCall* call) noexcept : call_(call) {}
-  xprt::ServedCall* call_ = nullptr;
+  explicit ServerCall(engine::ServedCall* call) noexcept : call_(call) {}
+  engine::ServedCall* call_ = nullptr;
 };
 
 /** Where a handler runs. */

@@ -1,0 +1,273 @@
+// What is rare at the requester half: setting it up (slots, their first XIDs, and room for
+// headers), creating and releasing OutgoingCall objects, and calls that are given up.
+#include "engine/requester.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "base/assert.h"
+
+namespace rrdk::engine {
+
+namespace {
+
+constexpr uint64_t kMs = 1'000'000;
+constexpr uint32_t kSlotsAtOnce = 16;
+constexpr uint32_t kSlotsPerRoom = 32;  // as many as fit into a small buffer
+
+}  // namespace
+
+bool OutgoingCall::make_chunks() noexcept {
+  chunks.reset(new (std::nothrow) CallChunks);
+  return chunks != nullptr;
+}
+
+void OutgoingCall::release() {
+  RRDK_ASSERT(stage == CallStage::kIdle, stage);
+  reply = {};
+  placed = {};
+  message.clear();
+  if (chunks != nullptr) {
+    for (Buffer& room : chunks->rooms)
+      room.reset();
+  }
+  release_buffers();
+}
+
+Requester::Requester(Common& link, uint32_t first_xid)
+    : window(credits_of(Role::kRequester, link.options)),
+      asked(credits_of(Role::kRequester, link.options)),
+      common_(link),
+      slot_bits_(static_cast<uint32_t>(std::bit_width(asked))),  // one number is no slot's
+      slots_per_room_(
+          std::clamp(link.memory.largest_buffer() / kCallHeaderRoom, 1u, kSlotsPerRoom)),
+      first_xid_(first_xid & ~((1u << slot_bits_) - 1)),
+      slot_pages_(std::max(asked, 1u) * sizeof(Slot)),
+      slots_(static_cast<Slot*>(slot_pages_.data())) {
+  rooms_.resize((asked + slots_per_room_ - 1) / slots_per_room_);
+}
+
+bool Requester::prepare() {
+  return asked == 0 || make_room(0);
+}
+
+// Further ones, all of them free. Their memory is there, and the system gives it when it is
+// touched.
+void Requester::add_slots() noexcept {
+  RRDK_ASSERT(num_slots_ < asked, num_slots_, asked);
+  const uint32_t first = num_slots_;
+  num_slots_ = std::min(asked, first + kSlotsAtOnce);
+  for (uint32_t i = num_slots_; i-- != first;) {
+    ::new (static_cast<void*>(slots_ + i)) Slot;
+    slots_[i].xid = first_xid_ | i;
+    put_free_slot(i);
+  }
+}
+
+// For the headers of this slot's calls and of those beside it.
+bool Requester::make_room(uint32_t slot) noexcept {
+  const uint32_t number = slot / slots_per_room_;
+  const uint32_t first = number * slots_per_room_;
+  Buffer& buffer = rooms_[number];
+  if (!buffer) {
+    const uint32_t bytes = std::min(slots_per_room_, asked - first) * kCallHeaderRoom;
+    buffer = common_.memory.get(bytes);
+    if (!buffer)
+      return false;
+    std::memset(buffer.data(), 0, bytes);
+  }
+  if (slot < num_slots_)
+    slots_[slot].room = {buffer.data() + size_t{slot - first} * kCallHeaderRoom, kCallHeaderRoom,
+                         buffer.region()};
+  return true;
+}
+
+bool Requester::awaits_more_than(uint32_t receive_size) const noexcept {
+  return std::ranges::any_of(slots(), [receive_size](const Slot& slot) {
+    return slot.unanswered && slot.inline_reply > receive_size;
+  });
+}
+
+uint64_t Requester::quiet_until() const noexcept {
+  uint64_t until = UINT64_MAX;
+  auto consider = [&until](const OutgoingCall& call) {
+    if (call.deadline_ns != 0)
+      until = std::min(until, call.deadline_ns);
+  };
+  if (!queued_.empty() && common_.receives.has_bare())
+    return 0;
+  for (const OutgoingCall& call : queued_)
+    consider(call);
+  for (const Slot& slot : slots()) {
+    if (slot.call == nullptr)
+      continue;
+    if (slot.call->stage == CallStage::kInFlight)
+      consider(*slot.call);
+    else if (slot.call->stage == CallStage::kLent && slot.call->since_ns != 0)
+      until = std::min(until, slot.call->since_ns + common_.options.lend_ns);
+    else
+      return 0;
+  }
+  if (starved() && common_.options.role == Role::kRequester && common_.options.starved_ns != 0)
+    until = starved_since_ns_ == 0
+                ? 0
+                : std::min(until, starved_since_ns_ + common_.options.starved_ns);
+  return until;
+}
+
+std::vector<uint32_t> Requester::last_xids() const {
+  std::vector<uint32_t> xids;
+  xids.reserve(asked);
+  for (uint32_t i = 0; i < asked; ++i)
+    xids.push_back(i < num_slots_ ? slots_[i].xid : first_xid_ | i);
+  return xids;
+}
+
+// Slot by slot: each has a count of its own in the upper bits, and how far they are apart is not
+// bounded. The last ones mostly have not been used, and need not be there yet.
+void Requester::continue_xids(std::span<const uint32_t> last) noexcept {
+  RRDK_ASSERT(!common_.up(), common_.phase);
+  if (last.size() != asked || asked == 0)
+    return;
+  RRDK_ASSERT(num_slots_ == 0, num_slots_);
+  first_xid_ = last.back() & ~((1u << slot_bits_) - 1);
+  uint32_t used = asked;
+  while (used != 0 && last[used - 1] == (first_xid_ | (used - 1)))
+    --used;
+  while (num_slots_ < used)
+    add_slots();
+  for (uint32_t i = 0; i < used; ++i)
+    slots_[i].xid = last[i];
+}
+
+// Calls that are given up: cancelled, or past their deadline, after they were sent and before they
+// were answered. The peer does not know of it, and goes on using the memory that the call offers.
+// Revoking a key meanwhile turns the peer's next access into an error, which ends the connection
+// and all other calls on it. So, where the caller allows it, the call ends for its caller only:
+//
+//   the caller's OutgoingCall   ends at once
+//   a stand-in                  takes its place in the slot, where the peer's answer will find it,
+//                               with its message and chunks: all that the peer may use is "lent"
+//
+// until the answer comes, the bound passes, or the connection ends. Then the keys are revoked as
+// those of any call, the memory goes back, and `released` is called if there is one.
+
+void Requester::give_up(OutgoingCall& call, CallStatus status) noexcept {
+  ++common_.counters.calls_given_up;
+  if (may_lend(call) && has_stand_in())
+    lend(call, status);
+  else
+    conclude(call, status);
+}
+
+// Whether the peer may still use memory of the call, and all of that can be left to it. A peer that
+// has answered (and whose reply is being read, RFC 5666 section 3.5) is done with it.
+bool Requester::may_lend(const OutgoingCall& call) const noexcept {
+  bool used = call.num_offers != 0 || !slots_[call.slot].send_job.settled();
+  bool borrowed = call.message.borrows();
+  auto is_room = [&call](const MemorySpan& span, size_t k) {
+    return call.chunks != nullptr && call.chunks->rooms[k] &&
+           call.chunks->rooms[k].data() == span.data;
+  };
+  for (size_t k = 0; k < call.results.size(); ++k) {
+    for (const MemorySpan& span : call.results[k].spans)
+      borrowed |= span.length != 0 && !is_room(span, k);
+  }
+  return used && slots_[call.slot].unanswered && call.option == nullptr &&
+         common_.options.lend_ns != 0 && (!borrowed || call.released != nullptr);
+}
+
+// False: there is no memory for a further one.
+bool Requester::has_stand_in() noexcept {
+  if (!free_stand_ins_.empty())
+    return true;
+  try {
+    free_stand_ins_.reserve(stand_ins_.size() + 1);
+    stand_ins_.push_back(std::make_unique<OutgoingCall>());
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  free_stand_ins_.push_back(stand_ins_.back().get());
+  return true;
+}
+
+void Requester::lend(OutgoingCall& out, CallStatus status) noexcept {
+  RRDK_ASSERT(out.stage == CallStage::kInFlight && !out.lent, out.stage);
+  RRDK_ASSERT(!free_stand_ins_.empty());
+  OutgoingCall& stand_in = *free_stand_ins_.back();
+  free_stand_ins_.pop_back();
+  static_cast<CallProgress&>(stand_in) = out;
+  static_cast<CallProgress&>(out) = {.mended = out.mended};
+  std::swap(stand_in.message, out.message);
+  std::swap(stand_in.chunks, out.chunks);
+  stand_in.released = std::exchange(out.released, nullptr);
+  stand_in.released_argument = out.released_argument;
+  slots_[stand_in.slot].call = &stand_in;
+  stand_in.stage = CallStage::kLent;
+  stand_in.status = status;
+  stand_in.lent = true;
+  stand_in.since_ns = 0;
+  ++zombies_;
+  ++common_.counters.calls_lent;
+  out.sent = true;  // or it will be: its Send may still wait
+  end(out, status);
+}
+
+// The bound counts from the first tick that sees the call: up to a tick long, never short.
+void Requester::check_lent(OutgoingCall& call, uint64_t now_ns) noexcept {
+  if (call.since_ns == 0)
+    call.since_ns = now_ns;
+  if (now_ns - call.since_ns < common_.options.lend_ns)
+    return;
+  ++common_.counters.lends_expired;
+  conclude(call, call.status);
+}
+
+// The peer can no longer use what was lent to it.
+void Requester::give_back(OutgoingCall& stand_in) noexcept {
+  RRDK_ASSERT(stand_in.lent, stand_in.stage);
+  auto* released = std::exchange(stand_in.released, nullptr);
+  stand_in.stage = CallStage::kIdle;
+  stand_in.lent = false;
+  stand_in.release();
+  free_stand_ins_.push_back(&stand_in);
+  if (released != nullptr)
+    released(stand_in.released_argument);
+}
+
+// All credits are held by calls that were given up: no call can be sent until one of them is
+// answered.
+bool Requester::starved() const noexcept {
+  return zombies_ != 0 && zombies_ >= window.for_calls();
+}
+
+// A slow peer answers eventually, and its late answers give the credits back. Only where nothing
+// comes at all does it take a new connection to get new ones (V1-CREDIT-23). A server can not make
+// one, and its client's calls go on (BIDIR-17).
+void Requester::check_starved(uint64_t now_ns) noexcept {
+  if (!starved() || common_.options.starved_ns == 0 || !common_.running() ||
+      common_.options.role == Role::kResponder) {
+    starved_since_ns_ = 0;
+    return;
+  }
+  uint64_t heard = common_.counters.messages_received;
+  if (starved_since_ns_ == 0 || heard != starved_heard_) {
+    starved_since_ns_ = now_ns;
+    starved_heard_ = heard;
+  }
+  if (now_ns - starved_since_ns_ < common_.options.starved_ns)
+    return;
+  uint32_t credits = window.for_calls();
+  starved_text_ = credits == 1 ? "the only credit is held by a call that was given up"
+                               : "all " + std::to_string(credits) +
+                                     " credits are held by calls that were given up";
+  starved_text_ +=
+      ", and nothing came for " + std::to_string(common_.options.starved_ns / kMs) + " ms";
+  common_.end(Refusal::kNoAnswers, starved_text_.c_str());
+}
+
+}  // namespace rrdk::engine

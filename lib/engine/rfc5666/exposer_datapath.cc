@@ -1,0 +1,204 @@
+#include <algorithm>
+#include <utility>
+
+#include "base/assert.h"
+#include "engine/responder.h"
+#include "engine/rfc5666/read_read.h"
+#include "proto/codec.h"
+
+namespace rrdk::engine {
+
+using fabric::Op;
+using fabric::SendWr;
+using proto::MessageType;
+
+namespace {
+
+constexpr uint32_t kMovedEntry = 24;  // bytes of one read segment in a header: less is no gain
+
+}  // namespace
+
+// Positions count in the stream as the peer puts it together: items that were written into its
+// Write chunks are not in it.
+bool ReplyExposer::draft(ServedCall& call, MovedItems placed, uint32_t threshold) noexcept {
+  std::span<const Piece> pieces = call.reply.pieces();
+  if (call.wire != proto::Wire::kVersion1 || common_.options.rfc5666.max_reads == 0)
+    return false;
+  left_out_ = placed;
+  reduced_ = reduced_length(pieces, call.reply.stream_length(), placed);
+  header_length_ = proto::encoded_length(call.part->header);
+  item_bytes_ = num_items_ = 0;
+  uint32_t k = 0;
+  uint64_t position = 0;
+  for (const Piece& piece : pieces) {
+    uint64_t padded = piece.bytes.length + (piece.item ? xdr_pad(piece.bytes.length) : 0);
+    uint32_t index = piece.eligible ? k++ : kMaxMovedItems;
+    if (is_moved(placed, index))
+      continue;
+    bool fits = header_length_ + reduced_ <= threshold;
+    if (!fits && index < kMaxMovedItems && piece.bytes.length > kMovedEntry &&
+        num_items_ < kMaxExposedItems) {
+      items_[num_items_++] = {piece.bytes, position};
+      left_out_ |= MovedItems{1} << index;
+      reduced_ -= padded;
+      header_length_ += kMovedEntry;
+      item_bytes_ += piece.bytes.length;
+    }
+    position += padded;
+  }
+  bool fits = header_length_ + reduced_ <= threshold;
+  return fits && item_bytes_ <= common_.options.rfc5666.exposed_bytes &&
+         call.part->header.lists.num_segments + num_items_ <= proto::kMaxSegments;
+}
+
+Exposure* ReplyExposer::take(ServedCall& call) noexcept {
+  uint32_t keys[kMaxExposedItems];
+  const Rfc5666Options& mode = common_.options.rfc5666;
+  if (free_.empty() || bytes_ + item_bytes_ > mode.exposed_bytes ||
+      !common_.borrower.expose(item_bytes_, mode.total_exposed_bytes))
+    return nullptr;
+  if (!common_.keys.reserve_keys({keys, num_items_})) {
+    common_.borrower.unexpose(item_bytes_);
+    return nullptr;
+  }
+  Exposure& exposure = free_.pop();
+  ++taken_;
+  bytes_ += item_bytes_;
+  exposure.call = &call;
+  exposure.xid = call.xid;
+  exposure.bytes = item_bytes_;
+  exposure.since_ns = 0;
+  exposure.acknowledged = false;
+  exposure.num_items = static_cast<uint16_t>(num_items_);
+  exposure.bound = exposure.revoked = 0;
+  proto::ChunkLists& lists = call.part->header.lists;
+  for (uint16_t i = 0; i < exposure.num_items; ++i) {
+    const MemorySpan& span = exposure.items[i] = items_[i].bytes;
+    uint32_t key = exposure.keys[i] =
+        common_.keys.name_key(keys[i], span, fabric::Rights::kRemoteRead);
+    auto at = static_cast<uint16_t>(lists.num_segments + i);
+    lists.segments[at] = {key, span.length, reinterpret_cast<uint64_t>(span.data)};
+    lists.reads[i] = {static_cast<uint32_t>(items_[i].position), at, 1, span.length};
+  }
+  lists.num_reads = exposure.num_items;
+  return &exposure;
+}
+
+void ReplyExposer::give(Exposure& exposure) noexcept {
+  RRDK_ASSERT(taken_ != 0 && exposure.bytes <= bytes_, taken_, bytes_);
+  for (uint32_t i = 0; i < exposure.num_items; ++i)
+    common_.keys.release_key(exposure.keys[i]);
+  --taken_;
+  bytes_ -= exposure.bytes;
+  common_.borrower.unexpose(exposure.bytes);
+  free_.push_front(exposure);
+}
+
+// False: not now, the bounds are reached or keys are missing.
+bool Responder::expose(ServedCall& call) noexcept {
+  RRDK_ASSERT(call.exposure == nullptr);
+  ReplyExposer& exposer = *common_.rfc5666.exposer;
+  Exposure* exposure = exposer.take(call);
+  if (exposure == nullptr)
+    return false;
+  call.exposure = exposure;
+  exposed_.push_front(*exposure);
+  grant.set_owed(exposer.taken());
+  ++common_.counters.rfc5666_read_replies;
+  return true;
+}
+
+void Responder::unexpose(ServedCall& call) noexcept {
+  RRDK_ASSERT(call.exposure != nullptr && call.exposure->call == &call);
+  Exposure& exposure = *std::exchange(call.exposure, nullptr);
+  exposed_.remove(exposure);
+  ReplyExposer& exposer = *common_.rfc5666.exposer;
+  exposer.give(exposure);
+  grant.set_owed(exposer.taken());
+}
+
+// The binds before the reply, or the invalidations after it. False: the send queue is full.
+bool Responder::emit_exposure(ServedCall& call) noexcept {
+  Exposure& exposure = *call.exposure;
+  bool revokes = call.state == CallState::kRevoking;
+  uint16_t& done = revokes ? exposure.revoked : exposure.bound;
+  for (; done < exposure.num_items; ++done) {
+    if (common_.sends.free_slots() == 0)
+      return false;
+    bool last = revokes && done + 1 == exposure.num_items;
+    SendWr& wr = common_.sends.append(call.job, revokes ? Op::kInvalidateKey : Op::kBindKey, last);
+    wr.key = exposure.keys[done];
+    wr.rights = fabric::Rights::kRemoteRead;
+    wr.num_sges = revokes ? 0 : 1;
+    if (!revokes)
+      wr.sges[0] = exposure.items[done];
+  }
+  return true;
+}
+
+// All that was posted for the call is done. True: it is over. On a connection that is failing it is
+// not: only its end takes the peer's access away (on_dead()).
+bool Responder::on_exposed(ServedCall& call) noexcept {
+  if (common_.phase == Phase::kDead)
+    return true;
+  if (call.state == CallState::kRevoking)
+    return common_.up();
+  call.state = CallState::kExposed;
+  if (call.receive && !names_arguments(call))
+    common_.receives.give(std::move(call.receive));
+  if (call.exposure->acknowledged)
+    revoke(call);
+  return false;
+}
+
+void Responder::revoke(ServedCall& call) noexcept {
+  RRDK_ASSERT(call.state == CallState::kExposed && call.job.settled(), call.state);
+  call.state = CallState::kRevoking;
+  if (!common_.up() || (common_.sends.idle() && emit_exposure(call)))
+    return;
+  common_.sends.push(call.job);
+}
+
+// RDMA_DONE for a reply that waits for it. Other messages, and RDMA_DONE for anything else, go the
+// way of all messages. Taken at once, before whatever has to wait: it brings memory back.
+bool Responder::take_done(ReceiveSlot& slot, uint32_t length) noexcept {
+  if (!common_.up())
+    return false;
+  std::optional<proto::FixedWords> words = proto::peek({slot.buffer.data(), length});
+  if (!words || words->version != 1 || words->proc != static_cast<uint32_t>(MessageType::kDone))
+    return false;
+  Exposure* exposure = exposed_.front();
+  while (exposure != nullptr && (exposure->xid != words->xid || exposure->acknowledged))
+    exposure = exposure->links.next;
+  if (exposure == nullptr)
+    return false;
+  exposure->acknowledged = true;
+  ++common_.counters.rfc5666_dones;
+  common_.receives.repost(slot);
+  if (exposure->call->state == CallState::kExposed)
+    revoke(*exposure->call);
+  return true;
+}
+
+// RFC 5666 section 11: a peer that acknowledges nothing can not keep our memory.
+void Responder::check_dones(uint64_t now_ns) noexcept {
+  for (Exposure& exposure : exposed_) {
+    if (exposure.call->state != CallState::kExposed)
+      continue;
+    if (exposure.since_ns == 0) {
+      exposure.since_ns = now_ns;
+    } else if (now_ns - exposure.since_ns >= common_.options.rfc5666.done_wait_ns &&
+               common_.running()) {
+      common_.end(Refusal::kNoDone,
+                  "it has not acknowledged a reply that it was to read (RDMA_DONE)");
+    }
+  }
+}
+
+// The peer has said that it serves no RDMA Reads (RFC 5666 section 6.2).
+void Responder::refuse_reads(ServedCall& call) noexcept {
+  common_.refused(Refusal::kReadsForbidden);
+  answer_error(call, proto::ErrorCode::kBadHeader);
+}
+
+}  // namespace rrdk::engine

@@ -1,0 +1,166 @@
+// The Read-Read model (RFC 5666 section 3.8): replies that stay in the responder's memory until the
+// requester has read them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/list.h"
+#include "engine/common.h"
+#include "engine/outgoing_call.h"
+#include "engine/send_queue.h"
+#include "engine/served_call.h"
+#include "proto/header.h"
+#include "rrdk/call_status.h"
+#include "rrdk/memory.h"
+
+namespace rrdk::engine {
+
+// The responder's part in the Read-Read model (RFC 5666 section 3.8): a reply whose items fit
+// neither inline nor the room that the call offers is sent with a Read list, and its memory is the
+// peer's to read until RDMA_DONE.
+//
+//   kReplying   the keys are bound, then the reply is sent
+//   kExposed    until RDMA_DONE, or until done_wait_ns have passed, which ends the connection
+//   kRevoking   the keys are invalidated; then the call ends and its memory is free
+
+constexpr uint32_t kMaxExposedItems = 16;  // of one reply; proto::Limits::read_chunks of most peers
+
+// One reply that the peer is to read. A key covers one item, for this connection, to be read only.
+struct Exposure {
+  ServedCall* call;
+  uint32_t xid;
+  uint64_t bytes;
+  uint64_t since_ns;  // 0: no tick has seen it sent
+  bool acknowledged;  // RDMA_DONE came
+  uint16_t num_items;
+  uint16_t bound;    // items whose binds were posted
+  uint16_t revoked;  // items whose invalidations were posted
+  base::Links<Exposure> links;
+  std::array<MemorySpan, kMaxExposedItems> items;
+  std::array<uint32_t, kMaxExposedItems> keys;
+};
+
+// The exposures of one connection, and the plan for the reply that is being sent.
+class ReplyExposer {
+ public:
+  explicit ReplyExposer(Common& link);
+
+  // Decides which items of the reply are read: as many, in order, as it takes for the rest to fit.
+  // `placed` are in Write chunks. False: it can not be done.
+  bool draft(ServedCall& call, MovedItems placed, uint32_t threshold) noexcept;
+  MovedItems left_out() const noexcept { return left_out_; }  // placed ones included
+  uint64_t reduced() const noexcept { return reduced_; }
+  uint32_t header_length() const noexcept { return header_length_; }
+
+  // An exposure for what was drafted, its keys taken, in the header's Read list. Null: not now.
+  Exposure* take(ServedCall& call) noexcept;
+  void give(Exposure& exposure) noexcept;
+  uint32_t taken() const noexcept { return taken_; }
+
+ private:
+  struct Item {
+    MemorySpan bytes;
+    uint64_t position;
+  };
+
+  Common& common_;
+  std::vector<Exposure> exposures_;
+  base::List<Exposure, &Exposure::links> free_;
+  uint32_t taken_ = 0;
+  uint64_t bytes_ = 0;  // exposed now
+
+  // The draft.
+  uint32_t num_items_ = 0;
+  std::array<Item, kMaxExposedItems> items_;
+  MovedItems left_out_ = 0;
+  uint64_t reduced_ = 0;
+  uint64_t item_bytes_ = 0;
+  uint32_t header_length_ = 0;
+};
+
+// The requester's part in the Read-Read model (RFC 5666 sections 3.5 and 3.8): a reply with a Read
+// list is read from the responder, then RDMA_DONE is sent.
+//
+//   kFree
+//   kWaiting   for RDMA Reads, some perhaps not yet posted (ORD)
+//   kDone      for the completion of the Send of RDMA_DONE
+// A call that is given up on leaves its reading behind, which goes on to RDMA_DONE.
+
+class Requester;
+
+class ReplyReader {
+ public:
+  static constexpr uint32_t kMostSegments = 64;  // of one reply
+  static constexpr uint32_t kMostChunks = 16;
+  static constexpr uint32_t kMostBuffers = 32;
+
+  enum class Stage : uint8_t { kFree, kWaiting, kDone };
+
+  struct Reading {
+    Stage stage = Stage::kFree;
+    uint32_t xid = 0;
+    WorkTag read_tag{WorkKind::kReplyRead, this};
+    Job done_job{{WorkKind::kDone, this}};
+    MemorySpan room;            // for RDMA_DONE
+    Reading* next = nullptr;    // free, or with Reads to be posted
+    uint32_t reads_posted = 0;  // and not completed
+    uint16_t num_chunks = 0;
+    uint16_t num_segments = 0;
+    uint16_t num_buffers = 0;
+    uint16_t segment = 0;  // how far Reads were posted: into this one,
+    uint16_t buffer = 0;   // to this one
+    uint32_t segment_offset = 0;
+    uint32_t buffer_offset = 0;
+    std::array<proto::ReadChunk, kMostChunks> chunks;
+    std::array<proto::Segment, kMostSegments> segments;
+    std::array<Buffer, kMostBuffers> buffers;
+    std::array<uint32_t, kMostBuffers> lengths;  // used of each buffer
+  };
+
+  ReplyReader(Common& link, Requester& requester);  // control path
+  bool prepare();                                   // rooms. False: no buffers
+
+  // Starts to read what the reply to `call` has in its Read list. Not kOk: it can not be read.
+  CallStatus begin(const OutgoingCall& call, const proto::ChunkLists& lists,
+                   uint32_t inline_bytes) noexcept;
+  void on_read_completed(Reading& reading) noexcept;
+  void on_done_completed(Reading& reading) noexcept;
+  bool emit_done(Reading& reading) noexcept;  // false: the send queue is full
+  void pump() noexcept;                       // posts what Reads it can
+  void on_dead() noexcept;
+
+  // The credits that RDMA_DONEs use are free again when a later call was answered.
+  void note_call(uint32_t slot) noexcept { marks_[slot] = dones_sent_; }
+  void note_answer(uint32_t slot) noexcept {
+    auto fresh = static_cast<int32_t>(marks_[slot] - dones_returned_);
+    if (fresh <= 0)
+      return;
+    dones_returned_ = marks_[slot];
+    hold(-fresh);
+  }
+
+ private:
+  bool take_buffers(Reading& reading) noexcept;
+  void post_read(Reading& reading) noexcept;
+  void finish(Reading& reading) noexcept;
+  static CallStatus deliver(Reading& reading, OutgoingCall& call) noexcept;
+  void acknowledge(Reading& reading) noexcept;
+  void hold(int32_t more) noexcept;
+  void retire(Reading& reading) noexcept;
+
+  Common& common_;
+  Requester& requester_;
+  std::vector<Reading> readings_;
+  Buffer rooms_;
+  base::Stack<Reading, &Reading::next> free_;
+  base::Queue<Reading, &Reading::next> queued_;
+  std::vector<uint32_t> marks_;  // by slot: dones_sent_ when its call was sent
+  uint32_t dones_sent_ = 0;      // wrap
+  uint32_t dones_returned_ = 0;
+  uint32_t held_ = 0;  // credits that RDMA_DONEs use, or will
+};
+
+}  // namespace rrdk::engine
