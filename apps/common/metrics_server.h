@@ -16,7 +16,7 @@ class MetricsServer {
  public:
   // Serves /metrics at `address`: "PORT", of the loopback interface, or "HOST:PORT"; port 0: any
   // that is free. A name is served at all its addresses. `text` runs on the server's thread.
-  // Errors: kBadUri (an address that is none), kSystem (it can not be listened at).
+  // Errors: kBadUri (an address that is none), kSystem (it cannot be listened at).
   static Result<std::unique_ptr<MetricsServer>> start(const std::string& address,
                                                       std::function<std::string()> text);
   // Errors: kBadUri (an address that is none).

@@ -148,7 +148,7 @@ Verdict check_sandwich(const Draw& draw, Decoder& results) {
   return verdict;
 }
 
-// The first item is the larger one when they can not be equal.
+// The first item is the larger one when they cannot be equal.
 uint32_t first_part(const Draw& draw) {
   return draw.size - draw.size / 2;
 }

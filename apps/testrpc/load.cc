@@ -582,7 +582,7 @@ void Load::end_rests(uint64_t now) {
   });
 }
 
-// Whether it came back right. What can not become right by trying again ends the run.
+// Whether it came back right. What cannot become right by trying again ends the run.
 bool Load::judge(Slot& slot) {
   CallStatus status = slot.call.status();
   slot.put_off = false;

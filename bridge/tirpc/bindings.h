@@ -49,7 +49,7 @@ class ProgramItems {
   Binding binding_;
 };
 
-// Any thread. Errors: kSystem (it can not be read), kInvalidArgument (a line).
+// Any thread. Errors: kSystem (it cannot be read), kInvalidArgument (a line).
 Result<void> read_binding(const std::string& file);
 // What the binding files read so far say of this version of the program; if nothing, a binding
 // without items. Reads the file that the environment names first, if that was not done yet; errors

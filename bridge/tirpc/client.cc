@@ -274,7 +274,7 @@ clnt_stat Handle::call_and_wait(const Wanted& wanted, xdrproc_t decode, void* re
   return RPC_SUCCESS;
 }
 
-// Sends, and does not wait for the answer: a "batched" call. Where it can not be sent, since others
+// Sends, and does not wait for the answer: a "batched" call. Where it cannot be sent, since others
 // have all credits, it waits for the oldest of these.
 clnt_stat Handle::post(const Wanted& wanted) {
   const std::string no_room = "earlier calls are not answered, and there is no room for this one";

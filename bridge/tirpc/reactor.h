@@ -113,7 +113,7 @@ class Reactor {
   bool sleep();
 
   // From now on, until as many unneed(), there is something that goes on although nobody waits.
-  // Errors: kSystem (the keeper can not be started). Any thread.
+  // Errors: kSystem (the keeper cannot be started). Any thread.
   Result<void> need();
   void unneed() noexcept { needs_.fetch_sub(1, std::memory_order_relaxed); }
 

@@ -167,7 +167,7 @@ void CompletionQueue::begin_quiet(QueuePair& qp) noexcept {
     quiet_ = &qp;
 }
 
-// False: epoll can not be told; the queue pair is polled on. What has come meanwhile is an event.
+// False: epoll cannot be told; the queue pair is polled on. What has come meanwhile is an event.
 bool CompletionQueue::end_quiet() noexcept {
   if (quiet_ == nullptr)
     return true;

@@ -63,7 +63,7 @@ constexpr uint32_t kPacketsAtOnce = 8;
 class Visitor;
 
 // A region of the device's memory. Ids of regions are used again, wire ids are not: a peer that has
-// not yet read of the end of one can not take another for it.
+// not yet read of the end of one cannot take another for it.
 struct OwnRegion {
   mem::Region region;
   WireId wire_id;

@@ -232,7 +232,7 @@ uint64_t start_time(pid_t pid) {
 
 }  // namespace
 
-// A process of a PID namespace that we can not see has no pid here: several would be one.
+// A process of a PID namespace that we cannot see has no pid here: several would be one.
 fabric::Identity peer_identity(int socket) {
   ucred who{};
   socklen_t length = sizeof(who);

@@ -114,7 +114,7 @@ Result<Peer> map_offer(Offer offer);
 // kSystem.
 Result<RegionEntry> take_region(Received& received, MappingCache& cache, PeerRegions& known);
 
-// For a person: why a peer of another version can not be talked to.
+// For a person: why a peer of another version cannot be talked to.
 std::string other_version(const Message& message);
 
 // Copies private data, which the caller has bounded, into a message.

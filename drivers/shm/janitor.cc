@@ -141,7 +141,7 @@ struct Item {
   Item* next = nullptr;
   Fd fd;
   Mapping mapping;
-  std::optional<uid_t> sender;  // none: it can not block, and only takes its time
+  std::optional<uid_t> sender;  // none: it cannot block, and only takes its time
 };
 
 class Queue {

@@ -1,7 +1,7 @@
 // Closes descriptors that come from a peer, in threads of its own: close() can block for as long as
 // the peer likes (on a file of a file system in user space, or a socket in whose queue there are
 // other descriptors). Users take turns, and no user's closes keep all threads busy. A close that
-// can not block, and only takes its time, does not wait behind those that can.
+// cannot block, and only takes its time, does not wait behind those that can.
 #pragma once
 
 #include <sys/socket.h>

@@ -144,7 +144,7 @@ Result<PeerFile> check_peer_file(int fd, Writers writers, std::optional<uint64_t
     needed = std::min(bytes, (needed + pages->bytes - 1) / pages->bytes * pages->bytes);
   if (static_cast<uint64_t>(st.st_blocks) * kStatBlock < needed)
     return fail(Errc::kNotAPeer, "the peer's memory has holes");
-  if (pages->huge && bytes % pages->bytes != 0)  // its last page can not be accessed
+  if (pages->huge && bytes % pages->bytes != 0)  // its last page cannot be accessed
     return fail(Errc::kNotAPeer, "the peer's memory is not of whole hugepages");
   return PeerFile{st.st_dev, st.st_ino, bytes, needed, pages->huge, pages->bytes};
 }

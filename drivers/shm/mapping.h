@@ -81,7 +81,7 @@ struct PeerFile {
 Result<PeerFile> check_peer_file(int fd, Writers writers, std::optional<uint64_t> used = {});
 
 // Checks and maps the first `length` bytes, read-only if its owner alone writes. Not of hugepages:
-// a part of one can not be mapped, and where both ends may write they may also take pages away. A
+// a part of one cannot be mapped, and where both ends may write they may also take pages away. A
 // missing hugepage is a SIGBUS; a missing ordinary page is replaced by the kernel. Errors:
 // kNotAPeer, kSystem.
 Result<Mapping> map_peer(int fd, size_t length, Writers writers);

@@ -123,7 +123,7 @@ class QueuePair final : public fabric::QueuePair,
   // How reading the socket ended; kSome: there may be more.
   enum class Drained : uint8_t { kAll, kSome, kEnd, kNoPlace, kBroken, kTooMuchMemory, kNotMapped };
   // A pair of sockets, not an eventfd: the peer holds one end, and only sockets have calls that
-  // another holder of the descriptor can not make block. (A timerfd has them, too, but wakes up
+  // another holder of the descriptor cannot make block. (A timerfd has them, too, but wakes up
   // several times as late.) One for each connection, since a peer can shut it down. The janitor
   // closes both ends: the peer can put descriptors into one, and have the other in epoll sets.
   struct WakeUp {

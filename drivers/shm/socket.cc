@@ -69,7 +69,7 @@ class DirectoryLock {
  public:
   explicit DirectoryLock(const Fd& directory)
       : fd_(::openat(directory.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-    // An unreadable directory can not be locked; bind() still decides who is first.
+    // An unreadable directory cannot be locked; bind() still decides who is first.
     if (fd_ && ::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0)
       wait_a_little();
   }

@@ -21,7 +21,7 @@ namespace rrdk::verbs {
 
 namespace {
 
-// Of a queue that can not grow later, on devices like siw: for some hundred connections.
+// Of a queue that cannot grow later, on devices like siw: for some hundred connections.
 constexpr uint32_t kFixedEntries = 1u << 16;
 
 Result<void> add_to(int epoll, int fd) {

@@ -158,7 +158,7 @@ Result<void> Device::learn_capabilities() {
       // siw takes such a request, and then a peer may be told of another key: that ends the
       // connection.
       .sends_invalidations = can->requests.sends_invalidations && !is_siw,
-      // Of what user space has, windows alone can be invalidated by a peer; a registration can not
+      // Of what user space has, windows alone can be invalidated by a peer; a registration cannot
       // (draft-04 section 3). Each device with windows tells of it.
       .takes_invalidations = has_windows_,
       .acknowledges = !is_iwarp(),

@@ -1,5 +1,5 @@
 // What a device does, found out by having it done. Attributes are the kernel's: the device's
-// library in user space may lack a part of what they promise (bnxt_re says "type 2B" and can not
+// library in user space may lack a part of what they promise (bnxt_re says "type 2B" and cannot
 // bind).
 #pragma once
 
@@ -27,7 +27,7 @@ struct Abilities {
 // `sges`: of one request. Errors: kNoMemory, kSystem: there can be no queue pair at all.
 Result<Abilities> probe(ibv_pd* pd, const std::string& device, uint32_t sges);
 
-// Posts one of each to `qp`, which is in error, so that none is executed. Null `mr`: memory can not
+// Posts one of each to `qp`, which is in error, so that none is executed. Null `mr`: memory cannot
 // be registered for binding.
 Requests probe_requests(ibv_qp* qp, ibv_mr* mr);
 

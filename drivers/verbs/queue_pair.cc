@@ -79,7 +79,7 @@ Peer QueuePair::peer() const {
   return drivers::peer_between(kScheme, near_, far_);
 }
 
-// What can not be had is said at once: the caller would wait for keys that nobody gives back.
+// What cannot be had is said at once: the caller would wait for keys that nobody gives back.
 bool QueuePair::reserve_keys(std::span<uint32_t> keys) {
   if (keys_->reserve(keys)) [[likely]]
     return true;

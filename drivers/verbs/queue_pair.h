@@ -4,7 +4,7 @@
 // device's) makes the connection and reports its end; `status_` hands over between them. The
 // device's queue pair is made by the control thread and destroyed by the data path's.
 //
-// Devices report and flush what was posted to them. What they can not know of, they do not:
+// Devices report and flush what was posted to them. What they cannot know of, they do not:
 // requests before there is a queue pair, requests after its error, and key operations that need no
 // device (keys.h). Those complete here, in their turn, as "soft" ones.
 #pragma once

@@ -83,7 +83,7 @@ bool any_argument(std::span<const std::string> arguments, std::span<const std::s
   });
 }
 
-// EAL's own error does not say what is wrong with a prefix that its sockets can not have.
+// EAL's own error does not say what is wrong with a prefix that its sockets cannot have.
 std::string long_prefix_in(std::span<const std::string> arguments) {
   constexpr std::string_view kName = "--file-prefix";
   constexpr size_t kMost = 64;  // of 107 bytes of a socket's path, next to EAL's folder and name

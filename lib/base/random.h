@@ -14,7 +14,7 @@ namespace rrdk::base {
 // A peer sees many keys and must not be able to tell the next one, which rules out the usual fast
 // generators: their state can be computed from their output. A system call for each key is too
 // slow. So each object is a ChaCha20 stream (RFC 8439) under a key from getrandom(). Each refill
-// replaces the key by the first words of the new output, so that who reads our memory later can not
+// replaces the key by the first words of the new output, so that who reads our memory later cannot
 // compute what was drawn before.
 
 // The ChaCha20 block function: key, block counter, nonce (RFC 8439 section 2.3).

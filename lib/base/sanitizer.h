@@ -1,4 +1,4 @@
-// What the sanitizers can not see by themselves; nothing in other builds.
+// What the sanitizers cannot see by themselves; nothing in other builds.
 #pragma once
 
 #include <cstddef>
@@ -59,7 +59,7 @@ inline void tsan_acquire([[maybe_unused]] void* address) noexcept {
 #endif
 }
 
-// Plain accesses within its scope are no race, for code whose synchronisation TSan can not follow.
+// Plain accesses within its scope are no race, for code whose synchronisation TSan cannot follow.
 // Atomic ones still count.
 class TsanIgnore {
  public:

@@ -162,7 +162,7 @@ inline rrdk_errc code_of(Errc code) noexcept {
 }
 static_assert(static_cast<int>(Errc::kInvalidArgument) + 1 == RRDK_E_INVALID_ARGUMENT &&
               static_cast<int>(Errc::kSystem) + 1 == RRDK_E_SYSTEM);
-// Of an error that a program states; what it can not mean is a refusal.
+// Of an error that a program states; what it cannot mean is a refusal.
 inline Errc code_of(rrdk_errc code) noexcept {
   return code >= RRDK_E_INVALID_ARGUMENT && code <= RRDK_E_SYSTEM ? static_cast<Errc>(code - 1)
                                                                   : Errc::kRefused;

@@ -108,8 +108,8 @@ CallStatus Call::submit_and_wait() {
   return c.wait_for_end();
 }
 
-// The core ends it at its deadline. One that nobody polls does not, and then the call is let go of:
-// whoever sets a deadline does not want to wait for ever.
+// The core ends it at its deadline. A core that is not polled does not, and then the call is let go
+// of: a caller that sets a deadline does not want to wait for ever.
 CallStatus Call::Impl::wait_for_end() {
   Runtime::Impl& runtime = caller.runtime;
   runtime::StallWatch watch(caller.core(), "submit_and_wait() on", caller.address());

@@ -27,7 +27,7 @@
 
 namespace rrdk {
 
-// The completion of a call whose end nobody wants to be told of.
+// The completion of a call whose end is not reported.
 inline void no_callback(Call&, void*) {}
 
 // What submit_and_wait() sleeps on, a second at a time: std::atomic::wait() has no limit. The
@@ -289,7 +289,7 @@ struct Caller::Impl {
   void complain(Mistake mistake, const char* what);
   // Whether the device can use the memory of items and offers; true while that is not known.
   bool reaches(const Call::Impl& call);
-  // Owns a call whose Call is gone until nobody comes to it any more.
+  // Owns a call whose Call is gone until nothing refers to it any more.
   void keep_until_ended(std::unique_ptr<Call::Impl> call) noexcept;
 
   // Any thread.
@@ -312,7 +312,7 @@ struct Caller::Impl {
   const calls::Defaults defaults;
 
  protected:
-  // The last that its owner does with it, when nothing of it is on its core any more.
+  // The last that its owner does with it, when it has left its core.
   void retire() noexcept {
     RRDK_ASSERT(unused());
     retired_.store(true, std::memory_order_relaxed);

@@ -100,7 +100,7 @@ namespace rrdk {
 // Whether a peer that says nothing is still there.
 //
 // The peer is asked (by a NULL call) when nothing has come for a while. It is given up when nothing
-// at all comes for a multiple of that time after the question. If it can not be asked, because
+// at all comes for a multiple of that time after the question. If it cannot be asked, because
 // calls hold every credit, silence proves nothing: these calls may just be slow. Their own
 // deadlines end them, and a connection whose credits are all held by calls that have ended is given
 // up anyway (V1-CREDIT-23).

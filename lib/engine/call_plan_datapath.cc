@@ -20,7 +20,8 @@ namespace {
 
 constexpr uint32_t kReadEntry = 24;  // bytes of one read segment in a header
 constexpr uint32_t kWriteEntry = 8;  // of a Write chunk, without its segments
-constexpr uint32_t kReplyEntry = 4;  // of a Reply chunk beyond the word that says there is none
+constexpr uint32_t kReplyEntry =
+    4;  // of a Reply chunk, beyond the word that says that it is absent
 constexpr uint32_t kSegment = 16;
 constexpr uint32_t kRpcStart = 8;
 // Of a Position-Zero chunk that is no copy: several segments have a key each, which costs more than
@@ -54,13 +55,13 @@ MemorySpan zeros_of(const MemorySpan& room) {
   return {room.data + room.length - kPadRoom, kPadRoom, room.region};
 }
 
-// Where responders may write pads, which nobody reads.
+// Where responders may write pads, which are never read.
 MemorySpan pads_of(const MemorySpan& room) {
   return {room.data + room.length - 2 * kPadRoom, kPadRoom, room.region};
 }
 
 // How many runs of memory hold the part of the stream that does not move in chunks. 0: it needs a
-// pad, which lies in none of them.
+// pad, which lies in no chunk.
 uint32_t runs_of(std::span<const Piece> pieces, MovedItems moved) {
   uint32_t runs = 0;
   uint32_t k = 0;
@@ -90,7 +91,7 @@ struct Requester::Draft {
   uint32_t rooms = 0;       // for results, that are offered
   uint64_t reduced = 0;     // bytes of the stream that are left
   uint64_t reply_bytes = 0;
-  uint32_t write_list = 0;    // bytes of it in a header
+  uint32_t write_list = 0;    // its bytes in a header
   uint64_t inline_reply = 0;  // the slot's
   Padding padding;            // RFC 5666's compatibility mode
 
@@ -280,7 +281,7 @@ bool Requester::bind_chunk(OutgoingCall& call) noexcept {
 }
 
 // One handle per call at most is the peer's to invalidate; the others we invalidate ourselves
-// (V2D4-RINV-10). None where the device's keys can not be invalidated by a Send (draft-04 sections
+// (V2D4-RINV-10). None where the device's keys cannot be invalidated by a Send (draft-04 sections
 // 3 and 6.2.3).
 uint32_t Requester::key_to_offer(const OutgoingCall& call) const noexcept {
   return common_.options.takes_invalidations && call.num_offers != 0 ? call.chunks->offers[0].key

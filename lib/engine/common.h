@@ -210,7 +210,7 @@ struct Common {
     bool exposes = options.rfc5666.enabled && options.role == Role::kResponder;
     return exposes ? std::min(options.rfc5666.exposed_replies, options.credits) : 0;
   }
-  // Whether a message of so many bytes can go past the list, in which nothing waits.
+  // Whether a message of that many bytes can go past the list, in which nothing waits.
   bool may_send_now(uint64_t length) noexcept {
     return length <= options.max_copied && port != nullptr && sends.list().empty();
   }

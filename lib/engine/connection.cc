@@ -72,7 +72,7 @@ bool Connection::prepare_receives() {
   RRDK_ASSERT(common_.phase == Phase::kNew, common_.phase);
   if (reader_ != nullptr && !reader_->prepare())
     return false;
-  // A server's half that makes calls prepares for the first of them.
+  // A server's half that makes calls prepares for the first one.
   if (common_.options.role == Role::kRequester && !requester_.prepare())
     return false;
   return common_.share.open(needs_spares_at_once(common_.options));

@@ -79,7 +79,7 @@ class alignas(64) Connection {
   // What was taken off sends() has been posted: calls whose Sends were copied may end, and those
   // that waited for them have something to be posted.
   void on_posted();
-  void on_tick(uint64_t now_ns);  // deadlines, and whoever waits for buffers; about every ms
+  void on_tick(uint64_t now_ns);  // deadlines, and calls that wait for buffers; about every ms
   void start_waiting();           // calls that wait for a turn: now there is allowance
 
   // The two halves, and the transport properties of draft-04, for what each of them tells and does

@@ -15,7 +15,7 @@ namespace rrdk::engine {
 // what the peer asks for.
 //
 // Where Receives are shared the grant is elastic: `first` credits at first; more, by doubling, for
-// a peer that makes a good part of all calls; few again for one that does not. A responder can not
+// a peer that makes a good part of all calls; few again for one that does not. A responder cannot
 // see how many calls a peer has in flight, so what counts is the peer's part of all calls. In
 // version 1 only an answer can change a grant (RFC 5666 section 3.3): a peer that falls silent
 // keeps its last grant for ever.
@@ -55,7 +55,7 @@ class Grant {
         next == last_ && bound_ == last_ && unanswered_ < last_ && due_ == last_ - unanswered_;
     return stays ? last_ : 0;
   }
-  // So many such answers were given. True: it is time to adapt().
+  // That many such answers were given. True: it is time to adapt().
   bool count_answers(uint32_t count) noexcept {
     answers_ += count;
     return answers_ > elastic_ / kLooksPerGrant;
@@ -77,7 +77,7 @@ class Grant {
     answers_ = 0;
     set_most();
   }
-  // Before an answer: so many Receives beyond those `posted` would let it grant all.
+  // Before an answer: how many Receives beyond those `posted` would let it grant all.
   uint32_t lacks(uint32_t posted) const noexcept {
     RRDK_ASSERT(unanswered_ != 0);  // the call that is being answered
     const uint32_t wanted = std::min(asked_, most_);
@@ -207,7 +207,7 @@ class Allowance {
     int64_t more = static_cast<int64_t>(std::min(turns, kPaysAll)) * kOneTurn;
     bytes_ = std::min(kOneTurn, std::max(std::min(bytes_, kOneTurn), -kMostDebt) + more);
   }
-  void lift() noexcept { bytes_ = INT64_MAX; }  // nobody else wants anything
+  void lift() noexcept { bytes_ = INT64_MAX; }  // no other connection waits
   bool lifted() const noexcept { return bytes_ > kOneTurn; }
 
  private:

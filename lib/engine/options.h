@@ -55,7 +55,7 @@ struct ConnectionOptions {
   // A responder's: bytes of chunks, of calls and of the room offered for replies, that calls in
   // progress may have. Calls beyond wait for earlier ones to end; one call alone never waits.
   uint64_t max_chunk_bytes = UINT64_MAX;
-  // Eligible items of at least so many bytes move in chunks even when they would fit inline.
+  // Eligible items of at least this many bytes move in chunks even when they would fit inline.
   uint32_t chunk_threshold = 1024;
   uint32_t send_wrs = 256;                    // depth of the queue pair's send queue; at least 8
   uint32_t max_sges = fabric::kMaxSges;       // of the device, per Send or Write; at least 2

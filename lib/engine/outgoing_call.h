@@ -19,7 +19,7 @@
 namespace rrdk::engine {
 
 constexpr uint32_t kMaxResultRooms = 16;  // of one call: its Write chunks
-constexpr uint32_t kMaxResultSpans = 64;  // of all of them
+constexpr uint32_t kMaxResultSpans = 64;  // of a call together
 
 // Room that the requester offers for one DDP-eligible result: one Write chunk. One span is one
 // segment.

@@ -11,7 +11,7 @@ namespace rrdk::engine {
 
 namespace {
 
-// One in so many of the class.
+// One in this many of the class.
 uint32_t part_of(const Memory& memory, uint32_t size, uint32_t part, uint32_t most) {
   const PoolAudit pool = memory.audit_fitting(size);
   return std::clamp((pool.count + pool.more) / part, 1u, most);

@@ -7,7 +7,7 @@
 //
 // A ReceiveShare says how many of them one connection has promised to its peer, by credits for
 // calls and by calls of its own that want replies. What all shares together have promised is never
-// more than what is posted or holds a message that nobody has looked at yet.
+// more than what is posted or holds a message that has not been looked at yet.
 #pragma once
 
 #include <algorithm>
@@ -59,7 +59,7 @@ class ReceiveQueue {
   uint32_t slots() const noexcept { return slots_; }
   uint32_t posted() const noexcept { return posted_; }
 
-  // Bytes of each Receive that is posted from now on. Posted ones can not be taken back: messages
+  // Bytes of each Receive that is posted from now on. Posted ones cannot be taken back: messages
   // use them up. A larger size is only wished for until keep_size(): up to then, where there are no
   // buffers of that size, Receives of the old size are posted. Shared Receives keep their size.
   uint32_t size() const noexcept { return size_; }
@@ -70,7 +70,7 @@ class ReceiveQueue {
   void keep_size() noexcept { least_ = size_; }
   uint32_t kept_size() const noexcept { return least_; }
 
-  // Posts so many more, all of them or none. False: there are not enough buffers.
+  // Posts that many more, or none. False: there are too few buffers.
   bool post_more(uint32_t count);
   // The same, but what finds no buffer stays bare.
   void post_or_leave_bare(uint32_t count);
@@ -87,7 +87,8 @@ class ReceiveQueue {
   // What came in it is of no use: the slot is posted again, or its buffer is given back where its
   // one connection is over.
   void drop(ReceiveSlot& slot) noexcept;
-  // Posts the slot again with the buffer that it has. False: that will not do, and there is none.
+  // Posts the slot again with the buffer that it has. False: that one will not do, and no other is
+  // free.
   bool repost(ReceiveSlot& slot) noexcept;
   // Posts the slot, whose buffer was taken, with a fresh one. False: it stays bare.
   bool refill(ReceiveSlot& slot) noexcept;
@@ -102,7 +103,7 @@ class ReceiveQueue {
   void refill_bare() noexcept;
 
   // Shared ones. Promises what one connection needs to get on at all, and posts more if it has to:
-  // a quarter of the class is left for calls. False: there are none, and nothing has changed.
+  // a quarter of the class is left for calls. False: no buffer is free, and nothing has changed.
   bool promise(uint32_t count);
   bool could_promise(uint32_t count) const {
     return unpromised() + room_for_more(Need::kBasic) >= count;
@@ -118,19 +119,19 @@ class ReceiveQueue {
   }
   uint32_t promised() const noexcept { return promised_; }
   uint32_t parked() const noexcept { return parked_; }
-  // Those that nobody was promised, without the reserve.
+  // Those that are promised to no connection, without the reserve.
   uint32_t unpromised() const noexcept {
     const uint32_t there = lasting();
     return there - std::min(there, promised_ + reserve_);
   }
-  // Tries to post so many more that nobody was promised, for bursts: half of the class is left, so
+  // Tries to post that many more, promised to no connection, for bursts: half the class is left, so
   // that others can connect.
   void make_more_unpromised(uint32_t count) noexcept {
     if (may_try())
       grow(count, Need::kMore);
   }
   // The most that one connection is to have: half of what is not promised yet, with its own part.
-  // So whoever comes later finds some, however many keep what they once got.
+  // This leaves some for later connections, even if earlier ones never shrink.
   uint32_t most_for_one(uint32_t own) const noexcept {
     const uint32_t left = capacity_ - std::min(capacity_, promised_);
     return left / 2 + own;
@@ -162,7 +163,7 @@ class ReceiveQueue {
   static constexpr uint32_t kMostStep = 64;
   static constexpr uint32_t kMostReserve = 32;  // what a batch of completions can bring
   static constexpr uint32_t kStepsSpare = 4;
-  // When there was no memory for more, so many requests go by before it is tried again.
+  // When there was no memory for more, this many requests go by before the next attempt.
   static constexpr uint32_t kTries = 256;
   static constexpr uint64_t kAnswersPerLook = 4096;
 
@@ -189,10 +190,11 @@ class ReceiveQueue {
   Memory& memory_;
   const uint32_t most_;
   const bool shared_;
-  // Shared ones grow by so many, of large buffers by few. When nobody was promised them, some steps
-  // of them stay posted: bursts come and go.
+  // Shared ones grow by this many, of large buffers by few. Some steps stay posted even when no
+  // connection was promised them: bursts come and go.
   const uint32_t step_;
-  // So many are promised to nobody: for messages beyond credits, until the fabric holds them back.
+  // These are promised to no connection: for messages beyond credits, until the fabric holds them
+  // back.
   const uint32_t reserve_;
   const uint32_t spare_;  // with those that stay posted; of one user, more than there can be
   bool closed_ = false;
@@ -201,7 +203,7 @@ class ReceiveQueue {
   uint32_t slots_ = 0;   // that exist
   uint32_t wanted_ = 0;  // of one user: how many are to be posted
   uint32_t posted_ = 0;
-  uint32_t smaller_ = 0;   // of them, than size_
+  uint32_t smaller_ = 0;   // posted ones that are smaller than size_
   uint32_t promised_ = 0;  // by all shares
   uint32_t parked_ = 0;    // of all shares
   uint32_t capacity_ = 0;  // about how many it could have posted, the last time that it was looked
@@ -230,7 +232,7 @@ class ReceiveShare {
   // Posts or promises what the connection begins with, the spares too or without them. False: there
   // are not enough buffers, and nothing is posted for it.
   bool open(bool with_spares);
-  // The connection is over: nothing of it is posted any more.
+  // The connection is over, and has nothing posted any more.
   void close() noexcept;
 
   // Spares are Receives for messages that take no credits. False: not even so many Receives are

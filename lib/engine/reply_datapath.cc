@@ -281,7 +281,7 @@ CallStatus Requester::malformed(Refusal reason) noexcept {
   return CallStatus::kMalformedReply;
 }
 
-// Both drafts answer a message that they can not read with code 2 or 3. Our first message was
+// Both drafts answer a message that they cannot read with code 2 or 3. Our first message was
 // correct, so a peer that answers it so speaks the other draft (V2X-03). Draft-00 also uses one of
 // these codes for a type of RDMA_OPTIONAL that it does not know.
 bool Requester::is_foreign_draft(const OutgoingCall& call,

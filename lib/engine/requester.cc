@@ -55,7 +55,7 @@ bool Requester::prepare() {
   return asked == 0 || make_room(0);
 }
 
-// Further ones, all of them free. Their memory is there, and the system gives it when it is
+// Further ones, all free. Their memory is there, and the system gives it when it is
 // touched.
 void Requester::add_slots() noexcept {
   RRDK_ASSERT(num_slots_ < asked, num_slots_, asked);
@@ -145,7 +145,7 @@ void Requester::continue_xids(std::span<const uint32_t> last) noexcept {
 }
 
 // Calls that are given up: cancelled, or past their deadline, after they were sent and before they
-// were answered. The peer does not know of it, and goes on using the memory that the call offers.
+// were answered. The peer does not know that, and goes on using the memory that the call offers.
 // Revoking a key meanwhile turns the peer's next access into an error, which ends the connection
 // and all other calls on it. So, where the caller allows it, the call ends for its caller only:
 //
@@ -246,7 +246,7 @@ bool Requester::starved() const noexcept {
 }
 
 // A slow peer answers eventually, and its late answers give the credits back. Only where nothing
-// comes at all does it take a new connection to get new ones (V1-CREDIT-23). A server can not make
+// comes at all does it take a new connection to get new ones (V1-CREDIT-23). A server cannot make
 // one, and its client's calls go on (BIDIR-17).
 void Requester::check_starved(uint64_t now_ns) noexcept {
   if (!starved() || common_.options.starved_ns == 0 || !common_.running() ||

@@ -31,7 +31,7 @@ class Requester {
     uint32_t next_free = 0;
     OutgoingCall* call = nullptr;
     uint64_t inline_reply = 0;  // the most that the reply's Send may have; 0: it has a Reply chunk
-    MemorySpan room;            // for headers; empty: there is none yet
+    MemorySpan room;            // for headers; empty until it is needed
     bool unanswered = false;    // holds a credit; without `call`: given up on, V1-CREDIT-23
     Job send_job{{WorkKind::kCall, this}};
     Job revoke_job{{WorkKind::kRevoke, this}};

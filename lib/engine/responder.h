@@ -34,7 +34,7 @@ class Responder {
     tell_most_granted();
   }
 
-  // Events. None of them leaves work undone that could be done: see pump().
+  // Events. After each, pump() does the work that has become possible.
   void on_receive(ReceiveSlot& slot, uint32_t length) noexcept;
   void on_read_completed(ServedCall& call, uint32_t bytes) noexcept;
   void on_reply_completed(ServedCall& call) noexcept;
@@ -42,7 +42,7 @@ class Responder {
   // Refuses calls that have waited too long for buffers, and gives up on a peer that keeps others
   // waiting for them.
   void on_tick(uint64_t now_ns) noexcept;
-  // Whoever waits for a turn, a buffer, a call object or an RDMA Read tries again. Sends are the
+  // Retries the calls that wait for a turn, a buffer, a call object or an RDMA Read. Sends are the
   // connection's to pump.
   void pump() noexcept;
 

@@ -19,12 +19,12 @@
 namespace rrdk::engine {
 
 enum class WorkKind : uint8_t {
-  kReceive,  // owner: ReceiveSlot
-  kSilent,   // an unsignaled request that failed; whoever owns the chain hears of its signaled end
-  kRead,     // owner: ServedCall; one RDMA Read
-  kReply,    // owner: ServedCall; Writes and the Send of a reply or an error
-  kCall,     // owner: Requester::Slot; binds and the Send of a call
-  kRevoke,   // owner: Requester::Slot; invalidations
+  kReceive,     // owner: ReceiveSlot
+  kSilent,      // an unsignaled request that failed; the owner of the chain sees its signaled end
+  kRead,        // owner: ServedCall; one RDMA Read
+  kReply,       // owner: ServedCall; Writes and the Send of a reply or an error
+  kCall,        // owner: Requester::Slot; binds and the Send of a call
+  kRevoke,      // owner: Requester::Slot; invalidations
   kProperties,  // owner: Properties::Outgoing; a Send
   // RFC 5666's compatibility mode. Owner of both: ReplyReader::Reading.
   kReplyRead,  // one RDMA Read of a reply's data
@@ -194,7 +194,7 @@ static_assert(sizeof(Job) <= 48);
 // Reads have slots of their own, so that neither can starve the other.
 class SendQueue {
  public:
-  // `depth` >= 8 requests, at most a quarter of them Reads; that is the capacity of `arrays`, too.
+  // `depth` >= 8 requests, at most a quarter are Reads; that is the capacity of `arrays`, too.
   SendQueue(uint32_t depth, WorkArrays<fabric::SendWr>& arrays);
   SendQueue(const SendQueue&) = delete;
   SendQueue& operator=(const SendQueue&) = delete;

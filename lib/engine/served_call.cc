@@ -18,8 +18,8 @@ constexpr uint32_t kPartsPerSlab = 16;
 // 64 of their class, slabs come one by one.
 constexpr uint32_t kSlabsAtOnce = 4;
 constexpr uint32_t kBuffersPerSlab = 64;
-// So many calls that are not in use may keep the buffer of their last reply for the next one. More
-// buffers would be missed elsewhere.
+// This many calls that are not in use may keep the buffer of their last reply for the next one.
+// More buffers would be missed elsewhere.
 constexpr uint32_t kMostKept = 64;
 }  // namespace
 

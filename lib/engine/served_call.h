@@ -281,7 +281,7 @@ class CallPool {
   StageLog& stages() noexcept { return stages_; }
   // For a header that is read or written and then forgotten.
   proto::Header& scratch() noexcept { return scratch_; }
-  // For the Sends that the core's connections list, so many at a time each. Control path.
+  // For the Sends that the core's connections list, that many at a time each. Control path.
   WorkArrays<fabric::SendWr>& send_arrays(uint32_t capacity);
   // For the spans of a Send that goes at once. Clearing a new array for each would cost more than
   // filling in a few entries.

@@ -128,7 +128,7 @@ void StageLog::read(std::vector<StampedCall>& calls) const {
   StampedCall call;
   for (uint64_t i = 0; i < records_.size(); ++i) {
     if (copy(records_[(next + i) % records_.size()], call))
-      // datapath-allow: whoever asks is on a control path
+      // datapath-allow: the reader is on a control path
       calls.push_back(call);
   }
 }

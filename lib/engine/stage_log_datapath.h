@@ -100,7 +100,7 @@ struct StageRecord {
     for (std::atomic<uint64_t>& when : ticks)
       put(when, uint64_t{0});
   }
-  // As whoever stamps it sees it.
+  // The writer's view; readers use the sequence number.
   StampedCall copy() const noexcept;
   // Becomes a copy of a call that is complete.
   void copy_of(const StageRecord& call) noexcept;
@@ -114,7 +114,7 @@ struct StageRecord {
 
   bool taken() const noexcept { return sequence.load(std::memory_order_relaxed) % 2 != 0; }
   uint64_t pass_late(uint64_t now) const noexcept;
-  // To whoever has attached to the probes (scripts/rrdk-trace.py).
+  // To the tool that has attached to the probes (scripts/rrdk-trace.py).
   void show_stage(Stage stage, uint64_t when) const noexcept;
   void show_call() const noexcept;
 
@@ -128,7 +128,7 @@ struct StageRecord {
 // Everything on the core's thread, but for sample(), inject(), read() and read_slow().
 class StageLog {
  public:
-  // One call in so many; 0: none. Any thread.
+  // One call in that many; 0: no calls. Any thread.
   void sample(uint32_t every) noexcept {
     below_.store(every == 0 ? 0 : UINT32_MAX / every, std::memory_order_relaxed);
   }

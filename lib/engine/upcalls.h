@@ -58,7 +58,7 @@ class Upcalls {
   virtual bool failed_before(uint32_t /*xid*/) { return false; }
   // Responder: its client has said that it takes backward calls with chunks, as we make them.
   virtual void on_chunks_taken() {}
-  // Whether our Receives, so many, may become that large: they take other buffers then.
+  // Whether our Receives, that many, may become that large: they take other buffers then.
   virtual bool may_grow(uint32_t /*bytes*/, uint32_t /*receives*/) { return true; }
   // Requester with Speaks::kAuto: the peer does not know version 2; 1 is spoken from now on.
   virtual void on_version_refused() {}

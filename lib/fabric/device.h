@@ -6,7 +6,7 @@
 // noted at the functions.
 //
 // Lifetime: Memory > Device > {CompletionQueue, SharedReceiveQueue} > QueuePair. Destroying a queue
-// pair drops its completions that were not polled; whoever owns buffers named in wr_ids takes them
+// pair drops its completions that were not polled; the owner of buffers named in wr_ids takes them
 // back first by disconnect() and polling until every posted request was reported, and with a shared
 // receive queue until holds_receive() is false.
 #pragma once
@@ -184,7 +184,7 @@ class QueuePair : public RemoteKeys {
   // Moves to error: everything posted is flushed to the completion queue, the peer sees the
   // connection end. Idempotent.
   // Each connect() and accept() that succeeded is answered by one kRejected, kConnectFailed or
-  // kDisconnected in the end, whoever ended it.
+  // kDisconnected in the end, whichever side ended it.
   virtual void disconnect() = 0;
   virtual uint32_t reads_allowed() const = 0;  // after negotiation with the peer (ORD)
   // With a shared receive queue: whether it has taken a Receive that it has yet to report. False
@@ -207,7 +207,7 @@ struct Identity {
 };
 
 // Whether who bore that identity is gone for good, so that it will not be seen again. False where
-// that can not be known. Not on the data path: it may ask the kernel.
+// that cannot be known. Not on the data path: it may ask the kernel.
 using HasEnded = bool (*)(const Identity& identity);
 
 // A connection that a peer asks for.
@@ -226,7 +226,7 @@ class ConnectRequest {
   // it is easy to come as many peers one after the other. Processes of one user; IPv4 addresses
   // that have the first `ipv4_prefix` bits, 1 to 32, in common; all addresses of this host.
   virtual Identity origin(uint32_t /*ipv4_prefix*/) const { return group(); }
-  // Null: it can not be known of any peer.
+  // Null: it cannot be known of any peer.
   virtual HasEnded has_ended() const { return nullptr; }
   // Whether the peer is known to have given up waiting for the answer.
   virtual bool has_hung_up() const { return false; }
@@ -315,12 +315,12 @@ class Device {
   // at once. Does not block. Of a place with several addresses all are tried.
   virtual Result<void> connect(QueuePair& qp, const Place& place,
                                std::span<const std::byte> private_data) = 0;
-  // The same for whoever may wait for a name to be looked up.
+  // The same for a caller that may wait for a name to be looked up.
   Result<std::unique_ptr<Listener>> listen(const std::string& uri);
   Result<void> connect(QueuePair& qp, const std::string& uri,
                        std::span<const std::byte> private_data);
 
-  // Control events, oldest first; at most `most` a call, so that a storm of them can not starve the
+  // Control events, oldest first; at most `most` a call, so that a storm of them cannot starve the
   // data path. Never blocks. Called by one thread at a time.
   virtual std::vector<Event> poll_events(uint32_t most) = 0;
   // Readable when poll_events() has something to do.

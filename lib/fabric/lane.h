@@ -108,7 +108,7 @@ inline void copy_once(std::byte* to, const std::byte* from, uint32_t length) noe
 // only, since the peer may be able to write them until the message is taken, and after.
 class LaneMessage {
  public:
-  // So many bytes can be loaded of every message, however short it is.
+  // This many bytes can be loaded from every message, however short it is.
   static constexpr uint32_t kAlwaysReadable = 96;
 
   LaneMessage() = default;

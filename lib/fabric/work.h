@@ -37,7 +37,7 @@ struct SendWr {
   Op op = Op::kSend;
   Rights rights = Rights::kRemoteRead;  // kBindKey
   bool signaled = true;
-  // Not signaled, and of no interest to whoever posted it when it is flushed: it completes silently
+  // Not signaled, and of no interest to its poster when it is flushed: it completes silently
   // then, too. The failure that ends the connection is reported if the driver learns of it. Of
   // drivers with Capabilities::max_copied only: Sends that are copied, and a kBindKey in front of
   // one.

@@ -96,8 +96,8 @@ Result<void> Arena::map(const ArenaOptions& options, size_t page_size) {
   if (address == MAP_FAILED)
     return system_failure("mmap", length_, errno);
   base_ = static_cast<std::byte*>(address);
-  // With F_SEAL_FUTURE_WRITE (Linux 5.1) mappings that are there stay writable, others can not be
-  // made, and holes can not be punched.
+  // With F_SEAL_FUTURE_WRITE (Linux 5.1) mappings that are there stay writable, others cannot be
+  // made, and holes cannot be punched.
   constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
   if (fcntl(fd_, F_ADD_SEALS, kSeals) != 0)
     return errno == EINVAL ? fail(Errc::kSystem,

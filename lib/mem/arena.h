@@ -16,7 +16,7 @@ struct ArenaOptions {
   bool prefault = true;
 };
 
-// The descriptor is sealed: the file can not change its size, and but for this mapping it can only
+// The descriptor is sealed: the file cannot change its size, and but for this mapping it can only
 // be read. So whoever it is passed to can neither write here nor take pages away, and knows that
 // nobody else can take them away under its own mapping.
 class Arena {

@@ -168,7 +168,7 @@ class Pool {
   Pool& operator=(const Pool&) = delete;
 
   // Data path. Null, or false with nothing taken, when exhausted. Buffers in the
-  // caches of other cores can not be had.
+  // caches of other cores cannot be had.
   BufferSlot* get() noexcept;
   bool get_bulk(std::span<Buffer> out) noexcept;
   void put(BufferSlot* slot) noexcept;

@@ -8,7 +8,7 @@
 // one of its buffers, one for most. Pages are filled when a unit is first taken, from the extent's
 // beginning on, and stay: nobody can punch holes into sealed memory, and peers rely on that.
 //
-// What other classes need can not take all: a part of the budget is kept for the class with the
+// What other classes need cannot take all: a part of the budget is kept for the class with the
 // smallest buffers, which are those of headers and connections.
 #pragma once
 

@@ -242,7 +242,7 @@ Result<void> check_process_limits(uint64_t bytes) {
 
 namespace {
 
-constexpr uint64_t kUnknown = uint64_t{4} << 30;  // free, where /proc can not be read
+constexpr uint64_t kUnknown = uint64_t{4} << 30;  // free, where /proc cannot be read
 
 }  // namespace
 

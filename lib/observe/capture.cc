@@ -130,7 +130,7 @@ bool EventRing::put(const CaptureEvent& event, std::span<const MemorySpan> spans
   return true;
 }
 
-// What can not be an event was written by a mistake of ours, or by a stray pointer: all that is
+// What cannot be an event was written by a mistake of ours, or by a stray pointer: all that is
 // there is dropped then, so that the file still ends.
 const CaptureEvent* EventRing::front() noexcept {
   for (;;) {

@@ -87,7 +87,7 @@ class PreparedAuth {
 
 // The caller that a credential names, as bytes that are the same however often that caller repeats
 // a call. What a client may write anew each time is left out: the stamp of AUTH_SYS. A body that
-// can not be read as its flavour says is taken as it is. RPCSEC_GSS belongs here once calls are
+// cannot be read as its flavour says is taken as it is. RPCSEC_GSS belongs here once calls are
 // authenticated by it: the principal of its context, and not its sequence number.
 class Principal {
  public:
@@ -136,7 +136,7 @@ void encode_accepted(Encoder& out, uint32_t xid, AcceptStat status, uint32_t low
 void encode_rpc_mismatch(Encoder& out, uint32_t xid) noexcept;
 void encode_auth_error(Encoder& out, uint32_t xid, AuthStat reason) noexcept;
 
-// The answer to a call whose header was refused. False, and nothing is written, when it can not be
+// The answer to a call whose header was refused. False, and nothing is written, when it cannot be
 // answered (kNotACall) or was not refused.
 bool encode_refusal(Encoder& out, uint32_t xid, CallVerdict verdict) noexcept;
 

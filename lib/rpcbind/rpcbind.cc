@@ -448,7 +448,7 @@ class RpcbindListing::Impl {
 
 RpcbindListing::RpcbindListing(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
-// In a child of fork() a condition variable for which a thread waited can not be destroyed.
+// In a child of fork() a condition variable for which a thread waited cannot be destroyed.
 RpcbindListing::~RpcbindListing() {
   if (impl_->is_in_child())
     base::keep_for_good(std::shared_ptr<Impl>(std::move(impl_)));

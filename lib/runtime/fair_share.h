@@ -40,7 +40,7 @@ struct CoreClient : engine::ClientShare {
   void catch_up(uint64_t this_round) noexcept {
     allowance.refill(this_round - std::exchange(round, this_round));
   }
-  // Nobody else waits: one turn's worth in each pass, and what it owes is forgiven.
+  // No other client waits: one turn's worth in each pass, and what it owes is forgiven.
   void fill(uint64_t this_pass) noexcept {
     if (std::exchange(pass, this_pass) != this_pass || allowance.lifted())
       allowance.fill();

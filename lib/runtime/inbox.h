@@ -59,7 +59,7 @@ enum class Consumers { kOne, kMany };
 // producers.
 class Ring {
  public:
-  // `size` is a power of two; one entry of it stays unused. Errors: kInvalidArgument, kNoMemory.
+  // `size` is a power of two; one entry stays unused. Errors: kInvalidArgument, kNoMemory.
   static Result<std::unique_ptr<Ring>> create(uint32_t size, Consumers consumers);
   ~Ring() { std::free(ring_); }
   Ring(const Ring&) = delete;
@@ -88,8 +88,8 @@ class Ring {
 // What other threads have for a poll core: calls to submit, replies from workers.
 //
 // A full ring: the item goes to the overflow, a list through the items themselves, which the core
-// empties after the ring. So push() never waits, never drops and needs no memory. It can not
-// deadlock, since nobody waits for room: neither workers nor callers for the core, nor (see
+// empties after the ring. So push() never waits, never drops and needs no memory. It cannot
+// deadlock, since no side waits for room: neither workers nor callers for the core, nor (see
 // WorkerPool) the core for the workers. What is queued is bounded by the objects that exist: calls
 // and replies, each with one item.
 //

@@ -81,7 +81,7 @@ engine::ConnectionOptions fitted_to(const fabric::Capabilities& can,
   return fitted;
 }
 
-// If the fabric can not hold back messages beyond a peer's share, a peer that sends too many could
+// If the fabric cannot hold back messages beyond a peer's share, a peer that sends too many could
 // use up the Receives of others, and so end their connections. There each connection has Receives
 // of its own.
 bool shares_receives(const fabric::Capabilities& can, uint32_t first_credits) noexcept {

@@ -88,7 +88,7 @@ class EngineOptions {
   std::list<Entry> entries_;
 };
 
-// Whether connections that are granted so many credits at first share their core's Receives.
+// Whether connections that are granted that many credits at first share their core's Receives.
 bool shares_receives(const fabric::Capabilities& can, uint32_t first_credits) noexcept;
 
 // Everything on the core's thread, except core().
@@ -184,7 +184,7 @@ class Link {
   }
   // Whether the lane may be used: the link is up, and no tap is in place.
   bool lane_open() const noexcept { return state_ == LinkState::kUp && port_ == queue_pair_.get(); }
-  // Null: there is none, or it may not be used now.
+  // Null if the driver has no lane, or it may not be used now.
   fabric::Lane* lane() const noexcept { return lane_open() ? queue_pair_->lane() : nullptr; }
   // Its user has sent something while it was not called by the driver.
   void on_sent_in_lane() noexcept;

@@ -1,5 +1,5 @@
 // A fabric device that the runtime has opened, and the routing of its control events: connection
-// requests to whoever listens, everything else to the core that owns the connection.
+// requests to the listener, everything else to the core that owns the connection.
 #pragma once
 
 #include <functional>
@@ -40,7 +40,7 @@ class OpenDevice {
   std::string_view scheme() const noexcept { return scheme_; }
   const fabric::Capabilities& capabilities() const { return device_->capabilities(); }
   int event_fd() const { return device_->event_fd(); }
-  // The region of an item in `message` that the device can not use because the region has no
+  // The region of an item in `message` that the device cannot use because the region has no
   // descriptor; kNoRegion: it can use them all. Any thread.
   RegionId out_of_reach(Memory& memory, const Message& message) const noexcept;
   RegionId out_of_reach(Memory& memory, std::span<const MemorySpan> spans) const noexcept;

@@ -119,11 +119,11 @@ class PollCore final : public base::OwnedByThread {
     return owner_.load(std::memory_order_relaxed) == this_thread ||
            (this_thread != nullptr && this_thread->pass.load(std::memory_order_relaxed) == this);
   }
-  // Whether the caller is inside a pass of this core: a callback or a handler. Whoever waits for
-  // the core there waits for ever.
+  // Whether the caller is inside a pass of this core: a callback or a handler. A thread that waits
+  // for the core there waits for ever.
   bool passing() const noexcept { return here() && in_pass_.load(std::memory_order_relaxed); }
   uint64_t passes() const noexcept { return counters_.passes; }  // so far
-  // Whether nobody polls: never polled yet, or the thread that did has ended.
+  // Whether no thread polls: never polled yet, or the thread that did has ended.
   bool abandoned();
   Stats stats() const;
   uint64_t completions() const noexcept { return counters_.completions; }  // handled so far
@@ -170,7 +170,7 @@ class PollCore final : public base::OwnedByThread {
     return std::exchange(last_in_lane_, &link) == &link;
   }
   Result<fabric::CompletionQueue*> completion_queue(OpenDevice& device);
-  // Receives of so many bytes that connections of this core share. Errors: as of the device.
+  // Receives of that many bytes that connections of this core share. Errors: as of the device.
   Result<SharedReceives*> shared_receives(OpenDevice& device, uint32_t bytes, Memory& memory);
   void watch(OpenDevice& device);  // its control events
   void add(Link& link);
@@ -289,7 +289,7 @@ class PollCore final : public base::OwnedByThread {
   Alarm alarm_;
   std::atomic<bool> stop_ = false;
 
-  // Who polls. Nobody at first: not null, which is what a thread without a token has.
+  // The thread that polls. None at first: not null, which is what a thread without a token has.
   static inline const ThreadToken kNobody;
   std::atomic<const ThreadToken*> owner_ = &kNobody;
   bool two_said_ = false;  // that two threads polled at once
@@ -301,7 +301,7 @@ class PollCore final : public base::OwnedByThread {
   std::atomic<uint32_t> connections_ = 0;
 };
 
-// For whoever waits for a poll core: says, once, that nobody polls it.
+// For a thread that waits for a poll core: says, once, that no thread polls it.
 class StallWatch {
  public:
   // "`what` `whom`" is who waits; both outlive the watch.

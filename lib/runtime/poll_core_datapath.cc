@@ -98,8 +98,8 @@ uint32_t PollCore::Completions::poll(uint64_t) {
   return count + in_lanes;
 }
 
-// A guess: completions of whoever else is busy would come in between. Connections that we made are
-// nobody's clients here.
+// Heuristic: if another connection were busy, its completions would come in between. Connections
+// that we made are no clients here.
 Alone PollCore::Completions::alone(std::span<const fabric::Completion> batch) noexcept {
   const auto* const link = static_cast<const Link*>(batch.front().owner);
   const bool same_link = batch.back().owner == link;
@@ -298,7 +298,7 @@ bool PollCore::post_dirty() {
       // datapath-allow: grows only with the number of connections
       ticking_.push_back(&link);
     }
-    // Whoever has calls waiting is ticking.
+    // A link with waiting calls is always in the tick list.
     if (link.ticking_ && link.backlogged()) [[unlikely]]
       turns_.join(link);
     if (link.fabric_is_down() && !link.dirty_) [[unlikely]]

@@ -71,7 +71,7 @@ RuntimeUse::RuntimeUse(Runtime::Impl& runtime) : runtime_(runtime) {
   runtime.users.enter();
 }
 
-// Inside a pass, or on the helper thread, the Runtime's threads can not be joined: it is kept for
+// Inside a pass, or on the helper thread, the Runtime's threads cannot be joined: it is kept for
 // good.
 RuntimeUse::~RuntimeUse() {
   if (!runtime_.users.leave())
@@ -183,7 +183,7 @@ bool Runtime::Impl::wait_until(const std::function<bool()>& done, uint64_t deadl
                                const char* what) {
   if (done())
     return true;
-  if (base::forked)  // nobody is there who could make it true
+  if (base::forked)  // no thread is left to make it true
     return false;
   bool polling = embedded_here();
   std::vector<uint64_t> polls = count_polls(*this);

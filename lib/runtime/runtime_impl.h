@@ -64,7 +64,7 @@ struct Runtime::Impl {
   runtime::OpenDevice* open_device(const fabric::Driver& driver);
   // The core with the least load; the caller adds to its assigned(). Any thread.
   runtime::PollCore& pick_core();
-  // Waits until `done()`, polling embedded cores that nobody else polls. False: not in time.
+  // Waits until `done()`, polling embedded cores that no other thread polls. False: not in time.
   // Control path, and never where in_pass(). When it has taken patience_ns, an error in the log
   // says who waits for what (`what`; null: for a peer, which is no error by itself) and which cores
   // were not polled meanwhile.
@@ -80,7 +80,7 @@ struct Runtime::Impl {
     return workers != nullptr && workers->runs(service);
   }
   // Whether the caller is inside a core's pass, of whatever Runtime, in a read section of the
-  // program's own, or in a handler in a worker: it can not wait for the end of a grace period.
+  // program's own, or in a handler in a worker: it cannot wait for the end of a grace period.
   static bool in_handler() noexcept;
   // Whether the caller is inside some core's pass, in a callback or a handler.
   bool in_pass() const noexcept;
@@ -92,7 +92,7 @@ struct Runtime::Impl {
   }
   // Whether the application may poll core `core`: it is embedded, and there.
   bool pollable(uint32_t core) const;
-  // Embedded: whether the calling thread polls a core, or one that nobody polls (any more).
+  // Embedded: whether the calling thread polls a core, or one that no thread polls (any more).
   bool embedded_here();
   // Polls those once; how many things they did.
   uint32_t poll_here();
@@ -118,7 +118,7 @@ struct Runtime::Impl {
   std::mutex capture_mutex;
   bool capture_changes = false;               // its file is being opened, or written to its end
   std::unique_ptr<observe::Capture> capture;  // outlives the cores
-  std::mutex opening_mutex;                   // of whoever opens a device
+  std::mutex opening_mutex;                   // held while a device is opened
   std::mutex devices_mutex;
   std::vector<std::unique_ptr<runtime::OpenDevice>> devices;
   std::unique_ptr<runtime::WorkerPool> workers;

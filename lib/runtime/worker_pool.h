@@ -1,8 +1,8 @@
 // Worker cores: they run handlers that may take long. One ring for all of them, so that a slow call
-// holds up nobody else's.
+// holds up no other.
 //
 // A full ring: the poll core keeps the item in a list of its own and tries again on its next pass.
-// This can not deadlock: a worker never waits for a poll core (Inbox::push always succeeds), so the
+// This cannot deadlock: a worker never waits for a poll core (Inbox::push always succeeds), so the
 // ring always drains, and a poll core that keeps items goes on polling meanwhile.
 #pragma once
 

@@ -3,10 +3,10 @@
 // link then refers to its client.
 //
 // From that call on a client has one of ReplayOptions::clients places, until it has been away for
-// the time window: only then its calls can not be repeated any more. When places lack, these are
+// the time window: only then its calls cannot be repeated any more. When places lack, these are
 // taken back before, in this order:
 //
-//   - those of clients that can not come back, as processes can not that have exited;
+//   - those of clients that cannot come back, as processes cannot that have exited;
 //   - that of the client which has been away for longest, if that is longer than any repetition
 //     takes (ReplayOptions::min_window_ms): of an origin that has more than its share, if one does.
 //
@@ -42,7 +42,7 @@ struct Visitor {
   fabric::HasEnded has_ended = nullptr;
 };
 
-// Clients that can not be told apart where limits are concerned: a host has as many addresses as it
+// Clients that cannot be told apart where limits are concerned: a host has as many addresses as it
 // likes of its IPv6 network. Mostly it is one client.
 struct ClientGroup {
   ClientGroup(const fabric::Identity& identity_in, ReplayRoom& whole, Memory& memory, size_t cores)

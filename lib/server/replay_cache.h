@@ -217,7 +217,7 @@ class ReplayLane {
   // What was set aside goes when the window is over.
   void expire(uint64_t now_ns) noexcept;
 
-  // Of a connection that has ended: forgets what can not be repeated any more. What is set aside
+  // Of a connection that has ended: forgets what cannot be repeated any more. What is set aside
   // stays while there are `elders`. It is not busy().
   void forget_but_last(bool elders) noexcept;
   // Of those that are left, in the order in which they finished. Null: none.
@@ -441,7 +441,7 @@ class ReplayCache {
 
   // Nothing is remembered.
   bool empty() noexcept;
-  // Forgets what can not be repeated any more, `most` calls at most, which it counts down. True:
+  // Forgets what cannot be repeated any more, `most` calls at most, which it counts down. True:
   // there is no more of it.
   bool tidy(uint64_t now_ns, uint32_t& most) noexcept;
   // The same with all calls, whether they can be repeated or not. Its client has no connections.

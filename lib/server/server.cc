@@ -248,7 +248,7 @@ void Server::Impl::visit(const std::function<void(const ConnectionInfo&)>& visit
   }
 }
 
-// On its core, where it can not go meanwhile.
+// On its core, where it cannot go meanwhile.
 Result<void> Server::Impl::close(uint64_t id, const std::string& reason) {
   PollCore* core = nullptr;
   {

@@ -39,7 +39,7 @@ Refusal refusal_of(rpc::CallVerdict verdict) {
   return Refusal::kNotACall;
 }
 
-// Whoever has ended the call, and may use its call again, is the handler itself.
+// The handler itself has ended the call, and may use its call again.
 void run_on_worker(runtime::WorkItem& item) {
   auto& call = static_cast<ServedCall&>(item);
   const runtime::WorkerPool::Running running(call.service);
@@ -92,7 +92,7 @@ void Dispatcher::note_entered() noexcept {
 
 // Its service has been removed since it came.
 void refuse_removed(ServedCall& call) noexcept {
-  call.accept_stat = AcceptStat::kProgMismatch;  // or that there is none
+  call.accept_stat = AcceptStat::kProgMismatch;  // or that the program is unknown
   end(call, Answer::kReject);
 }
 
@@ -193,7 +193,7 @@ bool Dispatcher::admit(ServedCall& call) noexcept {
   }
   if (call.stages != nullptr) [[unlikely]]
     note_decoded(call);
-  if (call.procedure == nullptr) {  // procedure 0 does nothing, for whoever asks
+  if (call.procedure == nullptr) {  // procedure 0 does nothing, for every caller
     open_reply(call);
     call.answer = Answer::kResults;
     send(call);
@@ -211,7 +211,7 @@ void Dispatcher::note_decoded(ServedCall& call) noexcept {
   stages.name(link_.id(), header.program, header.version, header.procedure);
   uint64_t now = stages.pass(Stage::kDecoded, base::Tsc::ticks());
   stages.stamp(Stage::kDecoded, now);
-  if (call.procedure == nullptr) {  // nobody is to be entered
+  if (call.procedure == nullptr) {  // there is no handler
     for (Stage stage : {Stage::kEntered, Stage::kAnswered})
       stages.stamp(stage, now = stages.pass(stage, now));
   }

@@ -166,7 +166,7 @@ class Dispatcher : public ServerConnection {
   uint64_t last_edition_ = UINT64_MAX;
   const ServiceEntry* last_service_ = nullptr;
   ProcedureCounters* last_counters_ = nullptr;
-  std::unique_ptr<WorkerEntries> entries_;  // null: nobody wants to know
+  std::unique_ptr<WorkerEntries> entries_;  // null: not asked for
   DispatchCounters counts_;
 };
 

@@ -95,7 +95,7 @@ void Dispatcher::delay(ServedCall& call) noexcept {
   link_.core().timers().start(call, call.not_before_ns);
 }
 
-// Nobody waits for these replies any more.
+// These replies are not waited for any more.
 void Dispatcher::release_delayed() noexcept {
   RRDK_ON_CORE(link_.core());
   while (!delayed_.empty()) {
@@ -162,7 +162,7 @@ void Dispatcher::send(ServedCall& call) noexcept {
   const engine::StageRecord* const stages = call.stages;  // of the core for good
   const bool times = stages != nullptr && call.procedure != nullptr;
   const bool late = call.not_before_ns != 0;
-  // What can not even be refused, for want of a buffer, is not answered at all (V1-ERR-20).
+  // What cannot even be refused, for want of a buffer, is not answered at all (V1-ERR-20).
   if (call.answer == Answer::kDrop || !whole) [[unlikely]] {
     link_.engine().drop(call, call.answer == Answer::kDrop ? engine::kCallDropped : kNoAnswer);
   } else if (call.answer == Answer::kTransportError) [[unlikely]] {

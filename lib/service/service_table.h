@@ -82,12 +82,12 @@ struct ServiceEntry {
   std::vector<Procedure> procedures = {};  // in ascending order, each with its context
   // Of each, a bit for each Mistake that the log has been told of.
   std::unique_ptr<std::atomic<uint8_t>[]> told = {};
-  // By core, of each procedure, and then of NULL where that is none of them. Empty: not counted.
+  // By core, of each procedure, and then of NULL where the table lacks it. Empty: not counted.
   std::vector<std::unique_ptr<ProcedureCounters[]>> counters = {};
   // Versions of the same program that there are (PROG_MISMATCH); zeros: none any more.
   std::atomic<uint32_t> low = 0;
   std::atomic<uint32_t> high = 0;
-  std::atomic<bool> removed = false;  // no handler of it is entered any more
+  std::atomic<bool> removed = false;  // none of its handlers is entered any more
 
   // Its own entry, or that of kOtherProcedures. Null: no such procedure.
   const Procedure* find(uint32_t number) const noexcept;
@@ -117,7 +117,7 @@ class ServiceTable {
   ServiceTable& operator=(const ServiceTable&) = delete;
 
   // Core threads, in a pass. The entry that find() returns is valid in this pass. Later it is valid
-  // for calls that are counted, and for whoever sees the same edition.
+  // for calls that are counted, and for readers that see the same edition.
   Found find(uint32_t program, uint32_t version) const noexcept;
   uint64_t edition() const noexcept { return edition_.load(std::memory_order_acquire); }
 
@@ -132,9 +132,9 @@ class ServiceTable {
   // Errors: kNotFound.
   Result<Withdrawn> withdraw(uint32_t program, uint32_t version);
   void withdraw_all();
-  // Destroys those of the entries that were withdrawn which nobody uses any more. Any thread.
+  // Destroys the withdrawn entries that are no longer in use. Any thread.
   void collect();
-  // What so many cores do is counted, from now on.
+  // From now on, counts what that many cores do.
   void count_on(size_t cores);
 
   // Any thread.
@@ -166,7 +166,7 @@ class ServiceTable {
   std::vector<std::unique_ptr<ServiceEntry>> entries_;  // in ascending order of program and version
   std::vector<Removed> removed_;
   std::unique_ptr<Entries> list_;  // the one that is published
-  // What cores read for each call, and nobody writes meanwhile.
+  // What cores read for each call; it is not written meanwhile.
   alignas(64) std::atomic<const Entries*> published_ = nullptr;
   std::atomic<uint64_t> edition_ = 0;
 };

@@ -180,7 +180,7 @@ bool Responder::take_done(ReceiveSlot& slot, uint32_t length) noexcept {
   return true;
 }
 
-// RFC 5666 section 11: a peer that acknowledges nothing can not keep our memory.
+// RFC 5666 section 11: a peer that acknowledges nothing cannot keep our memory.
 void Responder::check_dones(uint64_t now_ns) noexcept {
   for (Exposure& exposure : exposed_) {
     if (exposure.call->state != CallState::kExposed)

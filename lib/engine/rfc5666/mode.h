@@ -1,6 +1,6 @@
-// RFC 5666's compatibility mode: how the engine is told of it, what it changes on one connection,
-// and padding of inline data (RFC 5666 section 3.9), RDMA_MSGP. What that document leaves open is
-// defined in doc/compat-rfc5666.md.
+// RFC 5666's compatibility mode: how the engine learns that it is on, what it changes on one
+// connection, and padding of inline data (RFC 5666 section 3.9), RDMA_MSGP. What that document
+// leaves open is defined in doc/compat-rfc5666.md.
 #pragma once
 
 #include <cstdint>

@@ -12,8 +12,8 @@ uint32_t pad_at(uint64_t offset, uint32_t align) {
   return static_cast<uint32_t>(-offset & (align - 1));
 }
 
-// Whatever an upper layer copied into the stream may be opaque data, too, of at most so many bytes:
-// it must lie below the threshold, since it is not padded.
+// Whatever an upper layer copied into the stream may be opaque data, too, of at most this many
+// bytes: it must lie below the threshold, since it is not padded.
 uint32_t longest_copied(std::span<const Piece> pieces) {
   uint32_t longest = 0;
   uint32_t run = 0;

@@ -49,7 +49,7 @@ class ReplyExposer {
   explicit ReplyExposer(Common& link);
 
   // Decides which items of the reply are read: as many, in order, as it takes for the rest to fit.
-  // `placed` are in Write chunks. False: it can not be done.
+  // `placed` are in Write chunks. False: it cannot be done.
   bool draft(ServedCall& call, MovedItems placed, uint32_t threshold) noexcept;
   MovedItems left_out() const noexcept { return left_out_; }  // placed ones included
   uint64_t reduced() const noexcept { return reduced_; }
@@ -123,7 +123,7 @@ class ReplyReader {
   ReplyReader(Common& link, Requester& requester);  // control path
   bool prepare();                                   // rooms. False: no buffers
 
-  // Starts to read what the reply to `call` has in its Read list. Not kOk: it can not be read.
+  // Starts to read what the reply to `call` has in its Read list. Not kOk: it cannot be read.
   CallStatus begin(const OutgoingCall& call, const proto::ChunkLists& lists,
                    uint32_t inline_bytes) noexcept;
   void on_read_completed(Reading& reading) noexcept;

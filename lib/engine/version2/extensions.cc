@@ -1,5 +1,5 @@
-// What is registered (rrdk/extensions.h): checked, once, so that nobody has to ask again while it
-// is used; and those of the transport properties at work.
+// What is registered (rrdk/extensions.h): checked, once, so that it need not be asked again while
+// it is used; and those of the transport properties at work.
 #include "rrdk/extensions.h"
 
 #include <algorithm>
@@ -145,7 +145,7 @@ uint32_t Properties::add_registered(std::span<Property> set, uint32_t count) con
   return count;
 }
 
-// One that is none makes the set faulty (V2D4-PROP-09). Opaque ones have no `check`.
+// A value that is not valid makes the set faulty (V2D4-PROP-09). Opaque ones have no `check`.
 bool Properties::are_values(const PropertySet& set) const noexcept {
   bool right = true;
   set.for_each([&](uint32_t, const Property& said) {

@@ -45,8 +45,8 @@ struct PropertyChange {
   uint32_t backward_index = 0;
 };
 
-// False: the data of one that is known is no value of it (V2D4-PROP-09, V2D4-PROP-13), which makes
-// the whole set faulty. Others are passed over.
+// False: a known property has data that is no value for it (V2D4-PROP-09, V2D4-PROP-13), which
+// makes the whole set faulty. Others are passed over.
 bool read_change(const proto::PropertySet& set, PropertyChange& change) noexcept;
 
 class Properties {
@@ -80,7 +80,7 @@ class Properties {
   // not larger, or larger than ConnectionOptions::max_receive_size.
   bool raise(uint32_t receive_size) noexcept;
 
-  // Whether a Send of so many bytes only has to wait for the answer to request().
+  // Whether a Send of that many bytes only has to wait for the answer to request().
   bool may_fit(uint64_t bytes) const noexcept {
     return request_waits_ && bytes <= std::min(peer_.receive_size, largest_);
   }

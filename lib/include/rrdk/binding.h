@@ -97,7 +97,7 @@ struct Binding {
 
   /**
    * Whether a call may have so many Read chunks and Write chunks. A Position-Zero Read chunk does
-   * not count, and the limits are the same with and without one, so that a long call can not be
+   * not count, and the limits are the same with and without one, so that a long call cannot be
    * used to get round them.
    */
   constexpr bool allows(uint32_t procedure, uint32_t read_chunks,

@@ -104,7 +104,7 @@ class Call {
    * until the call has ended, but never for longer than 5 seconds: where nobody polls the core,
    * what is ours lives on, as below.
    *
-   * In a callback or handler on the connection's poll core it can not wait: what is ours lives on
+   * In a callback or handler on the connection's poll core it cannot wait: what is ours lives on
    * until the call has ended, but memory that was offered, and items that were put by reference,
    * are the peer's to access until then. on_released() tells when; without it, keep them until the
    * connection has been destroyed. A Call may be begun, submitted or destroyed in its own callback:
@@ -188,7 +188,7 @@ class Call {
   /**
    * For this call only, after begin(): the memory that is offer()ed and put_item()ed by reference
    * may stay with the peer after the call has been given up (cancel(), set_timeout_ms()), and
-   * `released(argument)` is called when the peer can not access it any more: when the answer has
+   * `released(argument)` is called when the peer cannot access it any more: when the answer has
    * come after all, when ClientOptions::lend_ms have passed, or when the connection has ended. Only
    * then may that memory be read, changed, used otherwise or freed.
    *
@@ -231,7 +231,7 @@ class Call {
    * Ends the call with kCancelled, if it has not ended: the callback still comes, once, after this
    * has returned if it is called on the core's thread.
    *
-   * RPC over RDMA can not take a call back: the server goes on with it, and with the memory that it
+   * RPC over RDMA cannot take a call back: the server goes on with it, and with the memory that it
    * was offered. What that means depends on whose memory it is:
    *
    *   - nobody's, of inline calls: the callback comes at once;

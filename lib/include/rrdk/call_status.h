@@ -38,7 +38,7 @@ enum class CallStatus : uint8_t {
   kProgMismatch,
   /** PROC_UNAVAIL: the program has no such procedure. */
   kProcUnavail,
-  /** GARBAGE_ARGS: the server can not decode the arguments, or the binding forbids their form. */
+  /** GARBAGE_ARGS: the server cannot decode the arguments, or the binding forbids their form. */
   kGarbageArgs,
   /**
    * SYSTEM_ERR: the server failed (out of memory, say). It may have run the call. Trying again
@@ -60,7 +60,7 @@ enum class CallStatus : uint8_t {
   /**
    * The server does not speak this version of RPC-over-RDMA (ERR_VERS), or means the other draft of
    * version 2. The call was not run. Without a common version the connection ends as well, and each
-   * next one will: use RpcRdmaVersion::kAuto, or kOne. A client of draft-00 can not tell a server
+   * next one will: use RpcRdmaVersion::kAuto, or kOne. A client of draft-00 cannot tell a server
    * of draft-04 from one that refuses its chunks: that is kChunkError.
    */
   kVersionError,
@@ -78,7 +78,7 @@ enum class CallStatus : uint8_t {
   kNoMemory,
   /**
    * Not sent: a MemorySpan given to offer() or put_item() is not inside registered memory of the
-   * Runtime's Memory (Memory::contains()), or in memory that the driver can not use
+   * Runtime's Memory (Memory::contains()), or in memory that the driver cannot use
    * (Memory::adopt() without a descriptor, over `shm:`; `iwarp:` and `verbs:` need none), or a
    * Buffer is shorter than what it was said to hold.
    */

@@ -25,7 +25,7 @@
  *
  * While it is on, each core copies what it sees into a ring of 32 MiB, which is touched as it is
  * used, and allocates a little for each connection and RDMA Read; a thread ("rrdk-capture", on any
- * CPU) writes the file. What it can not keep up with is left out, and counted. ~Runtime() ends a
+ * CPU) writes the file. What it cannot keep up with is left out, and counted. ~Runtime() ends a
  * capture that goes on. A file that a crash has ended can be read; only its last block, with the
  * counts, is missing.
  *

@@ -163,7 +163,7 @@ struct ClientOptions {
   /**
    * For servers that fall short of the specifications; not both. Some write the pad of a result
    * behind it, and refuse a Write chunk without room for that: give the pad a segment of its own,
-   * of up to three bytes that nobody reads. Others can not handle chunks of several segments: send
+   * of up to three bytes that nobody reads. Others cannot handle chunks of several segments: send
    * none, so that calls which need them (offer() of several; long calls and replies above
    * Memory::largest_buffer()) end with kTooLarge.
    */
@@ -373,7 +373,7 @@ class Client {
   /**
    * Begins to connect to an address, and returns at once. What it returns can be used as if the
    * connection was there: calls wait for it, at most until their deadlines, and end with
-   * kConnectionLost when it can not be made. state() and ConnectOptions::on_state tell how it
+   * kConnectionLost when it cannot be made. state() and ConnectOptions::on_state tell how it
    * fares. Its destructor, or close_start(), calls it off at any time. An address is a URI whose
    * scheme names a driver:
    *

@@ -32,7 +32,7 @@ struct NetworkAddress {
 
 /** Another process of this host, as the kernel has it when it connects. */
 struct ProcessIdentity {
-  int32_t pid = 0;  ///< as this process sees it; 0: it is in a PID namespace that it can not see
+  int32_t pid = 0;  ///< as this process sees it; 0: it is in a PID namespace that it cannot see
   uint32_t uid = 0, gid = 0;  ///< effective ones
 
   bool operator==(const ProcessIdentity&) const = default;

@@ -39,7 +39,7 @@ enum class Errc {
   kNoMemory,         ///< memory, hugepages, locked memory or a pool is exhausted
   kTimeout,          ///< no answer in time
   kConnectionLost,   ///< the peer closed, died or broke the protocol
-  kUnsupported,      ///< this driver, device or build can not do it
+  kUnsupported,      ///< this driver, device or build cannot do it
   kLimit,            ///< a configured limit forbids it
   kShutdown,         ///< the object is being closed
   kSystem,           ///< a system call failed; the message has its name and reason

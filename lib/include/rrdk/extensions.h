@@ -93,7 +93,7 @@ class OptionAnswer {
  public:
   /**
    * The answer's type, of the same feature, its data, and its RPC message where the type has one:
-   * the first word, the XID, is filled in. A later one replaces it. False: that can not be sent,
+   * the first word, the XID, is filled in. A later one replaces it. False: that cannot be sent,
    * for its type, its length or what the type's check() says; what was set before stays.
    */
   virtual bool set(uint32_t type, std::span<const std::byte> info,

@@ -75,7 +75,7 @@ struct FaultPlan {
   WorkError write_error = WorkError::kRemoteAccess;
   WorkError receive_error = WorkError::kLocalLength;
   FaultRate rnr = {};           ///< Sends that find no Receive (kRnrExceeded)
-  FaultRate bind = {};          ///< remote keys that can not be bound (kLocalProtection)
+  FaultRate bind = {};          ///< remote keys that cannot be bound (kLocalProtection)
   FaultRate delay = {};         ///< completions that come late
   uint32_t delay_us = 100;      ///< by so many microseconds, at most 1000000
   FaultRate no_buffers = {};    ///< Memory::get(), get_fitting() and get_bulk() return nothing

@@ -52,13 +52,13 @@ namespace rrdk {
  * Each client has a cache of its own, for all of its connections. Who a client is does not come
  * from its messages: the kernel tells (shm: the process, its start and its user), or the network
  * (iwarp: the address without its port, so that all processes of a host, and all behind one NAT,
- * are one client). A process in a PID namespace that the server can not see is not known: its calls
+ * are one client). A process in a PID namespace that the server cannot see is not known: its calls
  * are refused.
  * Within a client a call is recognised by XID, program, version, procedure, principal, and length
  * and first 256 bytes of its arguments: whatever makes calls different from each other belongs
  * there. The principal is what the credential says of the caller. Of AUTH_SYS that is machine name,
  * user, group and groups, but not the stamp, which a client may write anew when it repeats a call;
- * of other flavours, and where the body can not be read, it is the whole body. So two users behind
+ * of other flavours, and where the body cannot be read, it is the whole body. So two users behind
  * one address never see each other's replies. A repetition that comes while the handler still has
  * the first call waits for it.
  *
@@ -93,7 +93,7 @@ struct ReplayOptions {
    * with connections and without. One without connections is forgotten after window_ms. Have more
    * places than clients come by in that time.
    *
-   * When places lack, processes that have exited are forgotten, since they can not come back; then
+   * When places lack, processes that have exited are forgotten, since they cannot come back; then
    * the client that has been away for longest, if that is longer than min_window_ms
    * (Counter::kReplayMadeWay). Else calls of further clients are refused, or run (run_unprotected).
    *
@@ -140,7 +140,7 @@ struct ReplayOptions {
    */
   uint8_t ipv4_prefix = 24;
   /**
-   * The last resort when a client can not be remembered, for want of places or of memory. False:
+   * The last resort when a client cannot be remembered, for want of places or of memory. False:
    * its calls that must not run twice are refused. True: they are run, and counted
    * (Counter::kReplayUnprotected); such a call runs again if it is repeated. Clients that the
    * fabric does not know, and calls beyond what was granted, are refused all the same.
@@ -152,7 +152,7 @@ struct ReplayOptions {
 struct ServerOptions {
   /**
    * Of RPC-over-RDMA, all on one port: calls in others are answered ERR_VERS, and those of the
-   * other draft with its errors for what can not be read (doc/version-two.md). At least one.
+   * other draft with its errors for what cannot be read (doc/version-two.md). At least one.
    */
   RpcRdmaVersions versions = {};
   /**
@@ -356,7 +356,7 @@ struct ServerLimits {
  * Keep it as long as you like, and use it from any thread as a ClientConnection (rrdk/client.h):
  * callbacks run on its connection's poll core, calls may be made in handlers there, and only
  * submit_and_wait() is for other threads and for workers. When the connection ends, its calls end
- * with kConnectionLost: a server can not connect again. The client may, and its next call then
+ * with kConnectionLost: a server cannot connect again. The client may, and its next call then
  * leads to another BackwardClient. If it was us who ended it (~Server(), drain(), idle_timeout_ms),
  * that is kShutdown. Calls submitted later end in the same way: with kShutdown in the core's next
  * pass, with kConnectionLost a millisecond later, so that a program which submits again in its
@@ -381,7 +381,7 @@ class BackwardClient : public Caller {
    * use of it (Version2ServerOptions::backward_chunks). Any thread; stays true once it is.
    *
    * A client says it behind the first reply that it gets. So in the handler of its first call it
-   * can not be true yet, and in that of a call which it made after a reply it is what it will be.
+   * cannot be true yet, and in that of a call which it made after a reply it is what it will be.
    */
   bool takes_chunks() const noexcept;
 

@@ -33,7 +33,7 @@ struct Version2ClientOptions {
   /**
    * With kAuto: for how long this Client begins connections to a URI with version 1, after a server
    * there did not know version 2, or its connection was lost before the first answer. 0: that is
-   * not remembered, and a server that never answers version 2 can not be reached.
+   * not remembered, and a server that never answers version 2 cannot be reached.
    */
   uint32_t version_memory_ms = 600'000;
   /**
@@ -46,7 +46,7 @@ struct Version2ClientOptions {
    * multiple of 1024 from inline_size to 262144; 0: they stay as they are. Each connection then
    * takes `credits` + 3 buffers of the size class that fits; have them in MemoryOptions::classes,
    * with as many again for the replies of calls that are kept. As long as there are not enough, the
-   * Receives that can not grow stay as they are, and the server is not told. Needs `properties`.
+   * Receives that cannot grow stay as they are, and the server is not told. Needs `properties`.
    */
   uint32_t max_receive_size = 0;
   /**

@@ -164,7 +164,7 @@ class Decoder {
   uint64_t length() const noexcept { return length_; }
   /** True when everything went well and nothing is left: what a procedure's arguments must be. */
   bool at_end() const noexcept { return ok_ && remaining() == 0; }
-  /** Makes the decoder fail: for a caller that finds a value it can not accept. */
+  /** Makes the decoder fail: for a caller that finds a value it cannot accept. */
   void fail() noexcept;
   /** From here on pad bytes are skipped. */
   void expect_padding(const OpaquePadding& padding) noexcept { padding_ = padding; }

@@ -71,7 +71,7 @@ extern "C" {
  * NULL: rpc_createerr has the reason for programs, and clnt_pcreateerror() prints it;
  * rrdk_tirpc_error() says it in words. RPC_UNKNOWNPROTO: the URI is invalid. RPC_UNKNOWNHOST is a
  * name without an address, RPC_TIMEDOUT a host that does not answer. Port 0: RPC_PROGNOTREGISTERED
- * when the host's rpcbind does not know the program, RPC_RPCBFAILURE when it can not be asked. All
+ * when the host's rpcbind does not know the program, RPC_RPCBFAILURE when it cannot be asked. All
  * else is RPC_SYSTEMERROR, with re_errno: ECONNREFUSED, ENOENT (shm: no such socket), EMFILE. A
  * server that does not offer the program or version is found by the first call.
  *
