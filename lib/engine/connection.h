@@ -161,7 +161,8 @@ class alignas(64) Connection {
 
   // Whether its options allow plain calls, by the driver's lane.
   bool may_have_plain() const noexcept {
-    return !common_.options.rfc5666.enabled && common_.options.limits.versions.one;
+    return !common_.options.rfc5666.enabled && !common_.both_ways() &&
+           common_.options.limits.versions.one;
   }
   bool established() const noexcept { return common_.up(); }
   // Work requests have not been reported yet: any, or of the send queue.

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "proto/codec.h"
+#include "rrdk/xdr.h"
 
 namespace rrdk::plain {
 

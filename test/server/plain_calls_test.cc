@@ -306,32 +306,6 @@ TEST_F(PlainCalls, LeaveTheLargerClassesAlone) {
   EXPECT_EQ(within, before);
 }
 
-class PlainCallsOfBothWays : public PlainCalls {
- protected:
-  PlainCallsOfBothWays() : PlainCalls({.backward_credits = 4}) {}
-  ~PlainCallsOfBothWays() override {
-    deeds_.told.reset();
-    deeds_.back.reset();
-  }
-};
-
-// The server's own calls, and the replies to these, pass between them.
-TEST_F(PlainCallsOfBothWays, AreServedInPlace) {
-  settle();
-  const uint64_t before = in_place();
-  call(*client_, kTell);
-  const auto is_call = [](const Received& one) { return one.at(8) == 0; };
-  const auto theirs = [&] { return std::ranges::find_if(client_->received, is_call); };
-  until(*client_, [&] { return theirs() != client_->received.end(); });
-  send(*client_, kRun, {1});
-  client_->send({theirs()->xid(), 1, 1, 0, 0, 0, 0, theirs()->xid(), 1, 0, 0, 0, 0});
-  until(*client_, [&] { return deeds_.told_status == CallStatus::kOk; });
-  const uint32_t last = send(*client_, kRun, {2});
-  EXPECT_EQ(answer_to(*client_, last).at(kResults), 2u);
-  EXPECT_EQ(deeds_.ran, (std::vector<uint32_t>{1, 2}));
-  EXPECT_EQ(in_place(), before + 3) << "all but the reply";
-}
-
 class SampledPlainCalls : public PlainCalls {
  protected:
   SampledPlainCalls() : PlainCalls({}, {.stamp_every = 1}) {}
