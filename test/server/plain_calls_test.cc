@@ -24,13 +24,19 @@ constexpr uint32_t kHold = 4;    // kept until the test or an action releases it
 constexpr uint32_t kRefuse = 5;  // -> never
 constexpr uint32_t kOwn = 6;     // as kRun, but not to be run twice: no plain call
 constexpr uint32_t kTell = 7;    // -> no bytes, behind a call to the client
+constexpr uint32_t kFetch = 8;   // count -> eligible opaque<> of memory that stays
 
-constexpr Binding kPlain = {.program = 0x20005602, .version = 1, .name = "plain", .procedures = {}};
+constexpr ProcedureBinding kPlainProcedures[] = {
+    {.procedure = kFetch, .name = "FETCH", .eligible_results = 1, .fixed_results = 4},
+};
+constexpr Binding kPlain = {
+    .program = 0x20005602, .version = 1, .name = "plain", .procedures = kPlainProcedures};
 
 struct Deeds {
   std::function<void()> act;
   std::vector<uint32_t> ran;  // the words of kRun and kOwn
   Keeper keeper;
+  RegisteredMemory data;  // of kFetch
   std::shared_ptr<BackwardClient> back;
   std::optional<Call> told;
   CallStatus told_status = CallStatus::kTimeout;
@@ -73,10 +79,17 @@ void tell(ServerCall call, void* context) {
   std::move(call).reply();
 }
 
+void fetch(ServerCall call, void* context) {
+  const uint32_t count = call.args().get_u32();
+  const auto& data = static_cast<Deeds*>(context)->data;
+  call.results().put_item(data.span(0, count), Ddp::kEligible);
+  std::move(call).reply();
+}
+
 constexpr Procedure kPlainTable[] = {
     {kRun, run},   {kAct, act},       {kBlob, blob},
     {kHold, hold}, {kRefuse, refuse}, {kOwn, run, Dispatch::kInline, false},
-    {kTell, tell},
+    {kTell, tell}, {kFetch, fetch},
 };
 
 // Messages that core 0 has taken where they lay.
@@ -91,13 +104,20 @@ class PlainCalls : public testing::Test {
  protected:
   explicit PlainCalls(const ServerOptions& options = {}, const RuntimeOptions& cores = {})
       : ends_(cores, options, {},
-              {{.binding = &kPlain, .procedures = kPlainTable, .context = &deeds_}}) {}
+              {{.binding = &kPlain, .procedures = kPlainTable, .context = &deeds_}}) {
+    deeds_.data = ends_.memory->allocate(kData).value();
+    for (uint32_t at = 0; at != kData; ++at)
+      deeds_.data.data()[at] = pattern(at);
+  }
   ~PlainCalls() override {
     client_.reset();
     others_.clear();
     deeds_.keeper.release();
+    deeds_.data = {};
     ends_.end();
   }
+
+  static constexpr uint32_t kData = 4096;  // bytes that kFetch has
 
   // A client that says so of its Receives.
   std::unique_ptr<RawClient> new_client(uint32_t stated_bytes = 4096) {
@@ -136,6 +156,12 @@ class PlainCalls : public testing::Test {
   }
   Received call(RawClient& client, uint32_t procedure, const Words& arguments = {}) {
     return answer_to(client, send(client, procedure, arguments));
+  }
+  // A call of kFetch for all of it, with room at that key for as much.
+  static RawCall fetch_to(uint32_t key, const std::byte* room) {
+    return {.procedure = kFetch,
+            .arguments = {kData},
+            .lists = Words{0, 1, 1} + segment(key, kData, room) + Words{0, 0}};
   }
   void pass(RawClient& client) {
     ends_.runtime->poll(0);
@@ -268,6 +294,25 @@ TEST_F(PlainCalls, AreSeenByACaptureThatAHandlerStarts) {
   answer_to(*client_, behind);
   EXPECT_EQ(ends_.runtime->stop_capture().captured, 3u) << "two replies and the call behind";
   ::unlink(file.c_str());
+}
+
+// Shows: V1-ERR-19
+TEST_F(PlainCalls, WhoseResultIsRefusedCostTheirConnectionOnce) {
+  constexpr uint32_t kNoKey = 0x77777777;
+  settle();
+  RawCall bad = fetch_to(kNoKey, nullptr);
+  const uint64_t before = in_place();
+  bad.xid = send(*client_, bad);
+  send(*client_, kRun, {1});
+  until(*client_, [&] { return client_->down(); });
+  EXPECT_EQ(in_place(), before + 2);
+  EXPECT_TRUE(client_->received.empty()) << "neither its reply nor what is behind that arrives";
+
+  client_ = new_client();
+  client_->send(bad.message(kPlain.program, kPlain.version));
+  EXPECT_TRUE(answer_to(*client_, bad.xid).chunk_error());
+  EXPECT_EQ(call(*client_, kRun, {2}).at(kResults), 2u) << "the connection goes on";
+  EXPECT_EQ(ends_.server->stats()[Counter::kCallsFailedAgain], 1u);
 }
 
 class LargePlainCalls : public PlainCalls {
