@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "base/internals.h"
@@ -23,8 +22,7 @@ constexpr uint32_t kBlob = 3;    // count -> opaque<>
 constexpr uint32_t kHold = 4;    // kept until the test or an action releases it
 constexpr uint32_t kRefuse = 5;  // -> never
 constexpr uint32_t kOwn = 6;     // as kRun, but not to be run twice: no plain call
-constexpr uint32_t kTell = 7;    // -> no bytes, behind a call to the client
-constexpr uint32_t kFetch = 8;   // count -> eligible opaque<> of memory that stays
+constexpr uint32_t kFetch = 7;   // count -> eligible opaque<> of memory that stays
 
 constexpr ProcedureBinding kPlainProcedures[] = {
     {.procedure = kFetch, .name = "FETCH", .eligible_results = 1, .fixed_results = 4},
@@ -37,9 +35,6 @@ struct Deeds {
   std::vector<uint32_t> ran;  // the words of kRun and kOwn
   Keeper keeper;
   RegisteredMemory data;  // of kFetch
-  std::shared_ptr<BackwardClient> back;
-  std::optional<Call> told;
-  CallStatus told_status = CallStatus::kTimeout;
 };
 
 void run(ServerCall call, void* context) {
@@ -68,17 +63,6 @@ void refuse(ServerCall call, void*) {
   std::move(call).reject(AcceptStat::kSystemErr);
 }
 
-void tell(ServerCall call, void* context) {
-  Deeds& deeds = *static_cast<Deeds*>(context);
-  deeds.back = call.backward_client().value();
-  deeds.told.emplace(*deeds.back);
-  deeds.told->begin(kPlain, kRun);
-  deeds.told->submit(
-      [](Call& done, void* all) { static_cast<Deeds*>(all)->told_status = done.status(); },
-      context);
-  std::move(call).reply();
-}
-
 void fetch(ServerCall call, void* context) {
   const uint32_t count = call.args().get_u32();
   const auto& data = static_cast<Deeds*>(context)->data;
@@ -87,9 +71,9 @@ void fetch(ServerCall call, void* context) {
 }
 
 constexpr Procedure kPlainTable[] = {
-    {kRun, run},   {kAct, act},       {kBlob, blob},
-    {kHold, hold}, {kRefuse, refuse}, {kOwn, run, Dispatch::kInline, false},
-    {kTell, tell}, {kFetch, fetch},
+    {kRun, run},     {kAct, act},       {kBlob, blob},
+    {kHold, hold},   {kRefuse, refuse}, {kOwn, run, Dispatch::kInline, false},
+    {kFetch, fetch},
 };
 
 // Messages that core 0 has taken where they lay.
@@ -157,7 +141,7 @@ class PlainCalls : public testing::Test {
   Received call(RawClient& client, uint32_t procedure, const Words& arguments = {}) {
     return answer_to(client, send(client, procedure, arguments));
   }
-  // A call of kFetch for all of it, with room at that key for as much.
+  // A call of kFetch for all its data, with room for that at the key.
   static RawCall fetch_to(uint32_t key, const std::byte* room) {
     return {.procedure = kFetch,
             .arguments = {kData},
