@@ -16,10 +16,10 @@ class MetricsServer {
  public:
   // Serves /metrics at `address`: "PORT", of the loopback interface, or "HOST:PORT"; port 0: any
   // that is free. A name is served at all its addresses. `text` runs on the server's thread.
-  // Errors: kBadUri (an address that is none), kSystem (it cannot be listened at).
+  // Errors: kBadUri (not an address), kSystem (it cannot be listened at).
   static Result<std::unique_ptr<MetricsServer>> start(const std::string& address,
                                                       std::function<std::string()> text);
-  // Errors: kBadUri (an address that is none).
+  // Errors: kBadUri (not an address).
   static Result<void> check(const std::string& address);
   ~MetricsServer();
   MetricsServer(const MetricsServer&) = delete;

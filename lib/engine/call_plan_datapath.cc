@@ -20,8 +20,7 @@ namespace {
 
 constexpr uint32_t kReadEntry = 24;  // bytes of one read segment in a header
 constexpr uint32_t kWriteEntry = 8;  // of a Write chunk, without its segments
-constexpr uint32_t kReplyEntry =
-    4;  // of a Reply chunk, beyond the word that says that it is absent
+constexpr uint32_t kReplyEntry = 4;  // of a Reply chunk, beyond the word of an absent one
 constexpr uint32_t kSegment = 16;
 constexpr uint32_t kRpcStart = 8;
 // Of a Position-Zero chunk that is no copy: several segments have a key each, which costs more than

@@ -159,7 +159,8 @@ class alignas(64) Connection {
   // dropped a call or drained. Else nothing has ended it, or only the fabric can say what did.
   Ending ending() const;
 
-  // Whether its options allow plain calls, by the driver's lane.
+  // Whether its options allow plain calls, by the driver's lane. Not both ways yet: Writes there
+  // are not reported, so a server would not see that its client stopped taking replies.
   bool may_have_plain() const noexcept {
     return !common_.options.rfc5666.enabled && !common_.both_ways() &&
            common_.options.limits.versions.one;

@@ -161,7 +161,7 @@ bool Connection::answers_us(const ReceiveSlot& slot, const Completion& completio
 }
 
 // Whose RDMA Read or Write it was that ended the connection. What a lost connection flushes, and
-// what fails because the peer is gone, is no fault. A reply's Writes are silent: the first
+// what fails because the peer is gone is no fault. A reply's Writes are silent: the first
 // reply to be reported after a failed one, flushed, is the one that it belonged to.
 void Connection::note_access(const Completion& completion) noexcept {
   const WorkTag& tag = WorkTag::of(completion.wr_id);

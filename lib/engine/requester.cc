@@ -38,13 +38,13 @@ void OutgoingCall::release() {
   release_buffers();
 }
 
-Requester::Requester(Common& link, uint32_t first_xid)
-    : window(credits_of(Role::kRequester, link.options)),
-      asked(credits_of(Role::kRequester, link.options)),
-      common_(link),
+Requester::Requester(Common& common, uint32_t first_xid)
+    : window(credits_of(Role::kRequester, common.options)),
+      asked(credits_of(Role::kRequester, common.options)),
+      common_(common),
       slot_bits_(static_cast<uint32_t>(std::bit_width(asked))),  // one number is no slot's
       slots_per_room_(
-          std::clamp(link.memory.largest_buffer() / kCallHeaderRoom, 1u, kSlotsPerRoom)),
+          std::clamp(common.memory.largest_buffer() / kCallHeaderRoom, 1u, kSlotsPerRoom)),
       first_xid_(first_xid & ~((1u << slot_bits_) - 1)),
       slot_pages_(std::max(asked, 1u) * sizeof(Slot)),
       slots_(static_cast<Slot*>(slot_pages_.data())) {

@@ -41,7 +41,7 @@ class Requester {
   static_assert(sizeof(Slot) <= 192 && offsetof(Slot, send_job) <= 48);
 
   // Control path: XIDs begin at `first_xid`, which no one can guess.
-  Requester(Common& link, uint32_t first_xid);
+  Requester(Common& common, uint32_t first_xid);
 
   void submit(OutgoingCall& call) noexcept;
   void cancel(OutgoingCall& call) noexcept;

@@ -25,12 +25,12 @@ using CallQueue = base::Queue<ServedCall, &ServedCall::next_call>;
 
 class Responder {
  public:
-  Responder(Common& link, const PerConnection& own)
-      : grant(credits_of(Role::kResponder, link.options), first_credits(link),
-              link.receives.shared()),
+  Responder(Common& common, const PerConnection& own)
+      : grant(credits_of(Role::kResponder, common.options), first_credits(common),
+              common.receives.shared()),
         turn{*own.client_share},
-        common_(link),
-        max_calls_(2 * std::max(1u, credits_of(Role::kResponder, link.options))) {
+        common_(common),
+        max_calls_(2 * std::max(1u, credits_of(Role::kResponder, common.options))) {
     tell_most_granted();
   }
 
@@ -160,9 +160,9 @@ class Responder {
   void deliver(ServedCall& call) noexcept;
   static void note_whole(const ServedCall& call) noexcept;
   void refuse_xid(ServedCall& call) noexcept;
-  static uint32_t first_credits(const Common& link) noexcept {
-    uint32_t all = std::max(1u, credits_of(Role::kResponder, link.options));
-    return link.receives.shared() ? std::clamp(link.options.first_credits, 1u, all) : all;
+  static uint32_t first_credits(const Common& common) noexcept {
+    uint32_t all = std::max(1u, credits_of(Role::kResponder, common.options));
+    return common.receives.shared() ? std::clamp(common.options.first_credits, 1u, all) : all;
   }
   uint32_t grant_credits() noexcept;
   void refuse_overdue(CallQueue& queue, uint64_t now_ns) noexcept;

@@ -320,7 +320,7 @@ class Device {
   Result<void> connect(QueuePair& qp, const std::string& uri,
                        std::span<const std::byte> private_data);
 
-  // Control events, oldest first; at most `most` a call, so that a storm of them cannot starve the
+  // Control events, oldest first; at most `most` a call, so that a storm cannot starve the
   // data path. Never blocks. Called by one thread at a time.
   virtual std::vector<Event> poll_events(uint32_t most) = 0;
   // Readable when poll_events() has something to do.

@@ -121,7 +121,8 @@ bool Runtime::Impl::wait_until_written(const observe::Capture& stopped) {
   return false;
 }
 
-// If the helper thread cannot be started, the capture is not started either: nobody could stop it.
+// If the helper thread cannot be started, the capture is not started either: it could not be
+// stopped.
 void Runtime::start_capture(const std::string& file, const CaptureOptions& options,
                             CaptureStarted started, void* argument) {
   Impl& runtime = *impl_;

@@ -39,7 +39,7 @@ Refusal refusal_of(rpc::CallVerdict verdict) {
   return Refusal::kNotACall;
 }
 
-// The handler itself has ended the call, and may use its call again.
+// The handler may end its call, whose record is then used again: nothing here reads it afterwards.
 void run_on_worker(runtime::WorkItem& item) {
   auto& call = static_cast<ServedCall&>(item);
   const runtime::WorkerPool::Running running(call.service);

@@ -24,16 +24,16 @@ uint32_t limit(uint32_t stated, uint32_t own) {
 }  // namespace
 
 // Never more than there are spare Receives for their RDMA_DONEs.
-ReplyExposer::ReplyExposer(Common& link) : common_(link), exposures_(link.done_receives()) {
+ReplyExposer::ReplyExposer(Common& common) : common_(common), exposures_(common.done_receives()) {
   for (Exposure& exposure : exposures_)
     free_.push_front(exposure);
 }
 
-ReplyReader::ReplyReader(Common& link, Requester& requester)
-    : common_(link),
+ReplyReader::ReplyReader(Common& common, Requester& requester)
+    : common_(common),
       requester_(requester),
-      readings_(std::min(link.options.credits + kSpareReadings, kMostReadings)),
-      marks_(link.options.credits) {
+      readings_(std::min(common.options.credits + kSpareReadings, kMostReadings)),
+      marks_(common.options.credits) {
   for (Reading& reading : readings_)
     free_.push(reading);
 }

@@ -46,7 +46,7 @@ struct Exposure {
 // The exposures of one connection, and the plan for the reply that is being sent.
 class ReplyExposer {
  public:
-  explicit ReplyExposer(Common& link);
+  explicit ReplyExposer(Common& common);
 
   // Decides which items of the reply are read: as many, in order, as it takes for the rest to fit.
   // `placed` are in Write chunks. False: it cannot be done.
@@ -120,8 +120,8 @@ class ReplyReader {
     std::array<uint32_t, kMostBuffers> lengths;  // used of each buffer
   };
 
-  ReplyReader(Common& link, Requester& requester);  // control path
-  bool prepare();                                   // rooms. False: no buffers
+  ReplyReader(Common& common, Requester& requester);  // control path
+  bool prepare();                                     // rooms. False: no buffers
 
   // Starts to read what the reply to `call` has in its Read list. Not kOk: it cannot be read.
   CallStatus begin(const OutgoingCall& call, const proto::ChunkLists& lists,

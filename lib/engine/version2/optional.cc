@@ -22,8 +22,8 @@ namespace {
 // What serve() sets, kept until it is sent.
 class Answer final : public OptionAnswer {
  public:
-  Answer(const Common& link, uint32_t asked, uint32_t largest)
-      : common_(link), asked_(asked), largest_(largest) {}
+  Answer(const Common& common, uint32_t asked, uint32_t largest)
+      : common_(common), asked_(asked), largest_(largest) {}
 
   bool set(uint32_t type, std::span<const std::byte> info,
            std::span<const std::byte> payload) override {

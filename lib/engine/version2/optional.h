@@ -17,14 +17,14 @@ namespace rrdk::engine {
 // Room for any header of one, and the pad of its data.
 constexpr uint32_t kOptionHeaderRoom = 32;
 
-inline const OptionType* option_type(const Common& link, uint32_t type) noexcept {
-  const Extensions* known = link.options.extensions;
+inline const OptionType* option_type(const Common& common, uint32_t type) noexcept {
+  const Extensions* known = common.options.extensions;
   return known != nullptr ? known->find(type) : nullptr;
 }
 
-inline void tell(const Common& link, const OptionType& type, OptionError::Why why,
+inline void tell(const Common& common, const OptionType& type, OptionError::Why why,
                  uint32_t code = 0) noexcept {
-  type.on_error({why, type.type, code, link.known_as}, type.context);
+  type.on_error({why, type.type, code, common.known_as}, type.context);
 }
 
 // What is wrong with data and payload of a message of that type; null: nothing. Of a request that

@@ -77,9 +77,9 @@ bool read_change(const proto::PropertySet& set, PropertyChange& change) noexcept
   return right;
 }
 
-Properties::Properties(Common& link, Requester& requester, Responder& responder) noexcept
-    : common_(link),
-      announced_(!link.options.properties),
+Properties::Properties(Common& common, Requester& requester, Responder& responder) noexcept
+    : common_(common),
+      announced_(!common.options.properties),
       requester_(requester),
       responder_(responder),
       announcement_{.job = {.tag = {WorkKind::kProperties, &announcement_}}, .room = {}} {

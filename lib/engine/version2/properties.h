@@ -59,7 +59,7 @@ class Properties {
     bool busy = false;
   };
 
-  Properties(Common& link, Requester& requester, Responder& responder) noexcept;
+  Properties(Common& common, Requester& requester, Responder& responder) noexcept;
 
   // Draft-04 is spoken, and the peer has said something in it: it is told what we are, once
   // (V2D4-NEG-08).
