@@ -4,7 +4,6 @@
 #include <cinttypes>
 #include <cstdio>
 #include <fstream>
-#include <limits>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -13,7 +12,7 @@ namespace rrdk::testrpc {
 namespace {
 
 constexpr uint32_t kTellStages = 1;
-constexpr uint32_t kBytesOfCall = 3 * 4 + 8 + 5 * 4;
+constexpr uint32_t kBytesOfCall = 3 * 4 + 8 + 5 * 8;
 constexpr size_t kMostTold = 50;      // at once
 constexpr size_t kMostAsked = 64;     // connections
 constexpr uint32_t kAnswerMs = 5000;  // for a page
@@ -23,7 +22,7 @@ constexpr ProcedureBinding kStageProcedures[] = {
     {.procedure = kTellStages, .name = "STAGES", .fixed_results = 12},
 };
 constexpr Binding kStageBinding = {
-    .program = 0x20005668, .version = 1, .name = "stages", .procedures = kStageProcedures};
+    .program = 0x20005668, .version = 2, .name = "stages", .procedures = kStageProcedures};
 
 // Of this start of this host, and of no other.
 uint64_t boot_number() {
@@ -41,9 +40,8 @@ uint64_t host_boot() {
   return number;
 }
 
-uint32_t ns_between(uint64_t from, uint64_t to) {
-  const uint64_t ns = to > from ? ticks_to_ns(to - from) : 0;
-  return static_cast<uint32_t>(std::min<uint64_t>(ns, std::numeric_limits<uint32_t>::max()));
+uint64_t ns_between(uint64_t from, uint64_t to) {
+  return to > from ? ticks_to_ns(to - from) : 0;
 }
 
 // One page of an answer. Returns when the earliest of its calls was received; 0: it was the last.
@@ -61,9 +59,9 @@ uint64_t ask_page(Call& call, uint64_t before, uint32_t program, ServedCalls& an
     const uint32_t its_program = results.get_u32();
     const uint32_t procedure = results.get_u32();
     Served served = {.received = results.get_u64()};
-    for (uint32_t* ns :
+    for (uint64_t* ns :
          {&served.whole, &served.decoded, &served.entered, &served.answered, &served.replied})
-      *ns = results.get_u32();
+      *ns = results.get_u64();
     earliest = served.received;
     if (its_program == program && results.ok())
       answer.calls.try_emplace({xid, procedure}, served);  // the latest, if it was sent again
@@ -104,6 +102,10 @@ const Served* find_served(const StampedCall& made, const ServedCalls& of_connect
   return found != of_connection.calls.end() ? &found->second : nullptr;
 }
 
+uint64_t longest_of(const Served& served) {
+  return std::max({served.whole, served.decoded, served.entered, served.answered, served.replied});
+}
+
 Steps steps_of(const StampedCall& made, const Served* served, bool same_host) {
   auto between = [&made](Stage from, Stage to) { return ns_between(made, from, to); };
   Steps steps = {};
@@ -112,15 +114,13 @@ Steps steps_of(const StampedCall& made, const Served* served, bool same_host) {
   set(Step::kPost, between(Stage::kStarted, Stage::kPosted));
   set(Step::kComplete, between(Stage::kSeen, Stage::kCalled));
   const uint64_t away = between(Stage::kPosted, Stage::kSeen);
-  // A server may say anything: times that cannot be right are ignored, and so are those that did
-  // not fit into 32 bits.
-  if (served == nullptr || served->replied > away ||
-      served->replied == std::numeric_limits<uint32_t>::max()) {
+  // A server may say anything: times that cannot be right are ignored.
+  if (served == nullptr || longest_of(*served) > away) {
     set(Step::kNetwork, away);
     return steps;
   }
   // A call that was refused has not passed all of them.
-  auto step = [](uint32_t from, uint32_t to) { return uint64_t{to > from ? to - from : 0}; };
+  auto step = [](uint64_t from, uint64_t to) { return to > from ? to - from : 0; };
   set(Step::kFetch, served->whole);
   set(Step::kDecode, step(served->whole, served->decoded));
   set(Step::kQueue, step(served->decoded, served->entered));
@@ -215,7 +215,7 @@ void StageService::tell(ServerCall call, void* self) {
     results.put_u64(received);
     for (Stage stage :
          {Stage::kWhole, Stage::kDecoded, Stage::kEntered, Stage::kAnswered, Stage::kReplied})
-      results.put_u32(ns_between(received, one.at(stage)));
+      results.put_u64(ns_between(received, one.at(stage)));
   }
   std::move(call).reply();
 }

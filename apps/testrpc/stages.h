@@ -1,9 +1,9 @@
 // Where the time of sampled calls goes, from submit() to callback, both ends together: the client
 // has its own times (rrdk/stages.h), and asks the server for those that belong to them.
 //
-// The server tells them by a program of its own, STAGES (0x20005668, version 1). Its procedure 1
-// answers for the connection that it is called on, with the last calls and the slowest of those
-// before, the latest first, at most 50:
+// The server tells them by a program of its own, STAGES (0x20005668, version 2; version 1 had 32
+// bits for each stage, which end at 4.29 s). Its procedure 1 answers for the connection that it is
+// called on, with the last calls and the slowest of those before, the latest first, at most 50:
 //
 //   struct stages_args {
 //       unsigned hyper before;                    /* only calls received before; 0: all */
@@ -11,7 +11,7 @@
 //   struct stages_call {
 //       unsigned int   xid, program, procedure;
 //       unsigned hyper received;                  /* ticks of the time stamp counter */
-//       unsigned int   whole, decoded, entered, answered, replied;  /* nanoseconds since then */
+//       unsigned hyper whole, decoded, entered, answered, replied;  /* nanoseconds since then */
 //   };
 //   struct stages_res {
 //       unsigned hyper boot;                      /* equal: the same host, so the same counter */
@@ -72,7 +72,7 @@ using Steps = std::array<std::optional<uint64_t>, static_cast<size_t>(Step::kSte
 // What the server tells of one call: when it had it, and nanoseconds since then.
 struct Served {
   uint64_t received = 0;
-  uint32_t whole = 0, decoded = 0, entered = 0, answered = 0, replied = 0;
+  uint64_t whole = 0, decoded = 0, entered = 0, answered = 0, replied = 0;
 };
 
 // And of those of one connection.
