@@ -205,7 +205,7 @@ class alignas(64) Lane {
 
   // Where the next message is to be written, at most `most` bytes: memory that the peer does not
   // look at before send(). Aligned to 4. Null: there is no place for it now, or for any since the
-  // connection has ended. Until send() or drop() no other message can be sent: begin() is null, and
+  // connection has ended. Until send() no other message can be sent: begin() is null, and
   // post_send() and send_now() take nothing.
   [[gnu::always_inline]] std::byte* begin(uint32_t most) noexcept {
     if (most > kMostInSlot || sent_ >= send_end_ || claimed_ != Claimed::kNothing) [[unlikely]]
@@ -229,8 +229,6 @@ class alignas(64) Lane {
     }
     publish(uint64_t{length} << 32 | flags << 48, length);
   }
-  // Gives the place back.
-  void drop() noexcept { claimed_ = Claimed::kNothing; }
 
   // An RDMA Write of one span, placed before the next message that is sent can be looked at. `span`
   // stays as it is until writes_taken(), and does not move. False: it is to be posted, with the

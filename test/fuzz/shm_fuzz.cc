@@ -171,9 +171,9 @@ class Connection final : private fabric::LaneUser {
     std::byte* const place = lane->begin(most);
     if (place == nullptr)
       return;
-    const uint32_t length = size(most) & ~3u;
+    const uint32_t length = std::max(size(most) & ~3u, 4u);
     std::memset(place, 1, length);
-    length != 0 && in_.ConsumeBool() ? lane->send(length, near<uint32_t>(0)) : lane->drop();
+    lane->send(length, near<uint32_t>(0));
     lane->flush();
   }
 
