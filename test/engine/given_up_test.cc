@@ -292,6 +292,33 @@ TEST_F(GivenUp, ACallThatWaitsForTheSendQueueIsSentAllTheSame) {
   expect_alive();
 }
 
+// What goes out past the list has no completion, and a call that has been given up is not answered
+// for its caller: still it ends, and once.
+TEST_F(GivenUp, ACallThatWaitsForTheSendQueueAndThenGoesAtOnceEndsOnce) {
+  constexpr uint32_t kCalls = 24;
+  connect({.credits = kCalls, .send_wrs = 8, .max_copied = 512, .lend_ns = 0});
+  std::vector<OutgoingCall> calls(kCalls);
+  for (OutgoingCall& call : calls) {
+    write(call.message, 0, 0, {{100}});
+    a->engine->submit(call);
+  }
+  a->engine->cancel(calls.back());
+  EXPECT_TRUE(a->ended.empty()) << "its message is still to be sent";
+  a->qp.post(*a->engine);
+  while (a->qp.execute_one()) {
+  }
+  a->qp.sends_now = true;
+  run();
+  EXPECT_GT(a->qp.sent_now, 0u);
+  EXPECT_EQ(b->held.size(), kCalls);
+  expect_ended(calls.back(), CallStatus::kCancelled);
+  answer();
+  EXPECT_EQ(a->ended.size(), kCalls - 1) << "a late answer ends nothing";
+  a->ended.clear();
+  EXPECT_EQ(a->engine->requester().window.in_flight(), 0u);
+  expect_alive();
+}
+
 TEST_F(GivenUp, APeerThatTakesNoMessagesLosesItsConnection) {
   connect({.send_wait_ns = 4 * kSecond, .lend_ns = kSecond});
   OutgoingCall call;

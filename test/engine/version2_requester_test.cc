@@ -459,5 +459,45 @@ TEST_F(Limits, AResultWithoutRoomComesInTheReply) {
   }
 }
 
+// Two calls wait to be sent again behind a third one, whose memory is not fenced yet. They end
+// together, and who is told of the first end cancels the second: neither counts any more.
+TEST_F(Limits, CallsThatEndBeforeTheyAreSentAgainHoldNoOthersUp) {
+  connect(Speaks::kTwo);
+  settle();
+  const auto refuse = [&](const Bytes& sent, std::initializer_list<uint32_t> why) {
+    EXPECT_TRUE(end->qp.receive(error(sent, why), {}));
+    end->qp.deliver(*end->engine, end->qp.receive_completions, 1);
+  };
+  OutgoingCall fenced, first, second;
+  fenced.repeatable = first.repeatable = second.repeatable = true;
+  first.deadline_ns = second.deadline_ns = 100;
+  offer(fenced);
+  first.max_reply = second.max_reply = 100;
+  const Bytes with_rooms = send(fenced);
+  const Bytes sent[] = {send(first), send(second)};
+  refuse(with_rooms, {7, 2, 5001});
+  for (const Bytes& message : sent)
+    refuse(message, {8, 10000});
+  EXPECT_TRUE(end->ended.empty());
+  end->on_ended = [&](OutgoingCall& call) {
+    end->engine->cancel(&call == &first ? second : first);
+  };
+  end->engine->on_tick(100);
+  end->on_ended = nullptr;
+  EXPECT_EQ(end->ended.size(), 2u);
+  EXPECT_EQ(first.status, CallStatus::kTimeout);
+  EXPECT_EQ(second.status, CallStatus::kTimeout);
+  end->ended.clear();
+  end->run();
+  const Bytes again = only_sent();
+  EXPECT_EQ(word(again, 0), word(with_rooms, 0));
+  OutgoingCall behind;
+  const Bytes next = send(behind);
+  peer_side->say(reply(word(again, 0)));
+  expect_status(fenced, CallStatus::kOk);
+  peer_side->say(reply(word(next, 0)));
+  expect_status(behind, CallStatus::kOk);
+}
+
 }  // namespace
 }  // namespace rrdk::engine::test
