@@ -174,11 +174,24 @@ bool Bench::run(const RunSpec& spec, const Options& options, const RunPlace& pla
   hooks.registrations = [&] {
     return memory.registrations() + (page != nullptr ? page->registrations.load() : 0);
   };
-  uint64_t began = 0;
+  const bool with_stages = options.stages.value_or(0) != 0;
   hooks.begin = [&] {
     setup_->ranks.meet();
-    began = now_ticks();  // in the end, of what is measured
+    if (with_stages)
+      stages_.begin(spec.engine->binding());  // in the end, of what is measured
   };
+  if (with_stages) {
+    hooks.stages = &stages_;
+    // A server that tells nothing is not asked again.
+    hooks.between = [&, asks = true]() mutable {
+      if (!asks)
+        return;
+      const std::vector<ServedCalls> served =
+          ask_server(session_->connections(), spec.engine->binding());
+      asks = std::ranges::any_of(served, &ServedCalls::told);
+      stages_.join(session_->runtime(), served);
+    };
+  }
   if (setup_->idle == IdlePolicy::kBusy)
     hooks.preemptions = [&] {
       return preemptions() + (page != nullptr ? page->preemptions.load() : 0);
@@ -192,22 +205,23 @@ bool Bench::run(const RunSpec& spec, const Options& options, const RunPlace& pla
   live.begin(spec, place);
   screen_.after();
   load_->run(spec, setup_->ranks.share_of(options), hooks, *result);
-  tell_stages(spec, options, began, *result);
+  tell_stages(spec, options, *result);
   finish(spec, options, line_before, *result);
   running_ = nullptr;
   return setup_->ranks.all(!result->connection_lost && !stop_requested());
 }
 
 // Where the time of calls went, for whoever asked; the server is asked for its part.
-void Bench::tell_stages(const RunSpec& spec, const Options& options, uint64_t began,
-                        RunResult& result) {
+void Bench::tell_stages(const RunSpec& spec, const Options& options, RunResult& result) {
   const bool table = options.stages.value_or(0) != 0;
   const Binding& binding = spec.engine->binding();
   std::vector<ServedCalls> served;
   if ((table || options.outliers) && !result.connection_lost)
     served = ask_server(session_->connections(), binding);
-  if (table)
-    result.stages = collect_stages(session_->runtime(), served, binding, began);
+  if (table) {
+    stages_.join(session_->runtime(), served);
+    result.stages = stages_.told();
+  }
   for (Outlier& call : result.outliers)
     if (call.stamps)
       call.steps = steps_of(*call.stamps, served);

@@ -69,7 +69,7 @@ class Bench {
 
  private:
   double probe_line(uint32_t batches);
-  void tell_stages(const RunSpec& spec, const Options& options, uint64_t began, RunResult& result);
+  void tell_stages(const RunSpec& spec, const Options& options, RunResult& result);
   void finish(const RunSpec& spec, const Options& options, double line_before, RunResult& result);
 
   const ClientSetup* setup_ = nullptr;
@@ -79,6 +79,7 @@ class Bench {
   std::unique_ptr<Session> session_;
   std::unique_ptr<Nfs3Site> nfs3_;
   std::unique_ptr<Load> load_;
+  StageCollector stages_;
   std::vector<std::unique_ptr<RunResult>> results_;
   const RunResult* running_ = nullptr;  // the last of them, while it lasts
   bool figures_shown_ = false;

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 
 namespace rrdk::testrpc {
 
@@ -55,6 +56,15 @@ class Histogram {
         return std::clamp(upper_end(i), min_, max_);
     }
     return max_;
+  }
+
+  // The same where there are values enough for it, one beyond it at least: p99 of 10 values is
+  // only their maximum by another name.
+  std::optional<uint64_t> told(double percent) const noexcept {
+    const double needed = percent <= 50 ? 1 : std::round(100 / (100 - percent));
+    if (static_cast<double>(count_) < needed)
+      return std::nullopt;
+    return percentile(percent);
   }
 
   // Calls fn(largest value of the bucket, values in it) for each bucket that has any, in order.

@@ -45,9 +45,9 @@ Latencies Latencies::of(const Histogram& all) {
   return {.min = all.min(),
           .mean = all.mean(),
           .p50 = all.percentile(50),
-          .p90 = all.percentile(90),
-          .p99 = all.percentile(99),
-          .p999 = all.percentile(99.9),
+          .p90 = all.told(90),
+          .p99 = all.told(99),
+          .p999 = all.told(99.9),
           .max = all.max()};
 }
 
@@ -278,6 +278,7 @@ void Load::measure() {
     if (!in_pieces)
       break;
     left_ns -= left_ns == kForever ? 0 : std::min(left_ns, taken_ns);
+    hooks_->between();
   }
   end_watch(lines.back() > 0 ? hooks_->server : nullptr);
   result_->noise.line_before_ns = lines.front();
@@ -526,6 +527,8 @@ void Load::on_ended(Slot& slot) {
     if (right) {
       ++result_->right;
       fresh_.record(latency);
+      if (hooks_->stages != nullptr)
+        hooks_->stages->count(slot.call);
       if (latency > outliers_.bar_ns()) [[unlikely]]
         keep_outlier(slot, latency);
     }

@@ -68,11 +68,14 @@ class Failures {
   std::array<NfsStatusCount, 16> by_nfs_status_ = {};
 };
 
-// What the latencies of many calls come to, in nanoseconds.
+// What the latencies of many calls come to, in nanoseconds; percentiles where there are calls
+// enough for them.
 struct Latencies {
   uint64_t min = 0;
   double mean = 0;
-  uint64_t p50 = 0, p90 = 0, p99 = 0, p999 = 0, max = 0;
+  uint64_t p50 = 0;
+  std::optional<uint64_t> p90 = {}, p99 = {}, p999 = {};
+  uint64_t max = 0;
 
   static Latencies of(const Histogram& all);
 };
@@ -190,6 +193,9 @@ struct RunHooks {
   // Counters of the steady state, both sides'.
   std::function<uint64_t()> allocations, registrations;
   std::function<uint64_t()> preemptions;  // null: not to be counted
+  StageCollector* stages = nullptr;       // of calls that come back right; null: not wanted
+  // Called where no call is in flight and another piece of the run follows.
+  std::function<void()> between = [] {};
   // The server's thread, as of the last probe_line(), and its gaps. Null: not to be seen from here.
   const ThreadState* server = nullptr;
   const GapLog* server_gaps = nullptr;

@@ -24,6 +24,20 @@ uint64_t median_ns(const std::vector<Figures>& repetitions, uint64_t Latencies::
       std::llround(median_of(repetitions, [&](const Figures& f) { return f.latency.*figure; })));
 }
 
+// Nothing if one of them had too few calls for it.
+std::optional<uint64_t> median_ns(const std::vector<Figures>& repetitions,
+                                  std::optional<uint64_t> Latencies::* figure) {
+  std::vector<double> values;
+  for (const Figures& one : repetitions) {
+    if (!(one.latency.*figure))
+      return std::nullopt;
+    values.push_back(static_cast<double>(*(one.latency.*figure)));
+  }
+  if (values.empty())
+    return std::nullopt;
+  return static_cast<uint64_t>(std::llround(median(std::move(values))));
+}
+
 void add(Survival& to, const Survival& more) {
   to.reconnects += more.reconnects;
   to.retransmissions += more.retransmissions;

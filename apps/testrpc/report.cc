@@ -56,6 +56,10 @@ std::string latency_text(const RunResult& r, uint64_t ns) {
   return format(value < 9.995 ? "%.2f%s" : value < 99.95 ? "%.1f%s" : "%.0f%s", value, unit);
 }
 
+std::string latency_text(const RunResult& r, const std::optional<uint64_t>& ns) {
+  return ns ? latency_text(r, *ns) : "-";
+}
+
 // A figure that may not have been measured.
 std::string maybe(double value, const char* how) {
   return value > 0 ? format(how, value) : "-";
@@ -68,7 +72,7 @@ std::string throughput_text(const RunResult& r) {
 
 void print_latencies(const RunResult& r) {
   const Latencies l = r.latencies();
-  for (uint64_t ns : {l.p50, l.p99, l.p999, l.max})
+  for (std::optional<uint64_t> ns : {std::optional(l.p50), l.p99, l.p999, std::optional(l.max)})
     std::printf("%7s", latency_text(r, ns).c_str());
 }
 
@@ -182,10 +186,9 @@ void print_targets(const RunResult& r, const char* name) {
     const Share& share = r.by_target[i];
     std::printf("TARGET in %s: %s\n  %u connections, %s%.0f RPC/s, p50 %s, p99 %s, p99.9 %s\n",
                 name, r.targets[i].c_str(), r.connections_of_target[i], share.wrong == 0 ? "" : "!",
-                per_second(share.right, r.seconds),
-                latency_text(r, share.latency.percentile(50)).c_str(),
-                latency_text(r, share.latency.percentile(99)).c_str(),
-                latency_text(r, share.latency.percentile(99.9)).c_str());
+                per_second(share.right, r.seconds), latency_text(r, share.latency.told(50)).c_str(),
+                latency_text(r, share.latency.told(99)).c_str(),
+                latency_text(r, share.latency.told(99.9)).c_str());
   }
 }
 
@@ -318,10 +321,15 @@ void LiveLine::print(const RunResult& so_far, Histogram& recent) {
     last_ns_ = now;
     return;
   }
-  std::printf("  %4.0f s %10.0f RPC/s %8.3f GB/s   p50 %9.2f us   p99 %9.2f us",
-              static_cast<double>(now - start_ns_) / 1e9, per_second(recent.count(), seconds),
-              per_second(so_far.bytes - last_bytes_, seconds) / 1e9, in_us(recent.percentile(50)),
-              in_us(recent.percentile(99)));
+  std::printf("  %4.0f s %10.0f RPC/s %8.3f GB/s", static_cast<double>(now - start_ns_) / 1e9,
+              per_second(recent.count(), seconds),
+              per_second(so_far.bytes - last_bytes_, seconds) / 1e9);
+  for (double percent : {50.0, 99.0}) {
+    if (std::optional<uint64_t> ns = recent.told(percent))
+      std::printf("   p%.0f %9.2f us", percent, in_us(*ns));
+    else
+      std::printf("   p%.0f %9s   ", percent, "-");
+  }
   if (so_far.failures.total() != 0)
     std::printf("   %" PRIu64 " errors", so_far.failures.total());
   if (so_far.wrong_bytes != 0)

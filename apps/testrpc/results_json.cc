@@ -52,10 +52,14 @@ void append_histogram(std::string& text, const Histogram& latency) {
   text += "]";
 }
 
+std::string ns_or_null(const std::optional<uint64_t>& ns) {
+  return ns ? std::to_string(*ns) : "null";
+}
+
 // `after` ends each member's name. Of no calls there is no latency, and 0 would be
 // the best there is.
 void append_latencies(std::string& text, uint64_t calls, const Latencies& l, const char* after) {
-  const std::pair<const char*, uint64_t> members[] = {
+  const std::pair<const char*, std::optional<uint64_t>> members[] = {
       {"p50", l.p50}, {"p90", l.p90}, {"p99", l.p99}, {"p99.9", l.p999}, {"max", l.max}};
   auto number = [&](const std::string& value) { return calls == 0 ? "null" : value; };
   std::string mean;
@@ -63,7 +67,7 @@ void append_latencies(std::string& text, uint64_t calls, const Latencies& l, con
   text += "\"min" + std::string(after) + "\": " + number(std::to_string(l.min));
   text += ", \"mean" + std::string(after) + "\": " + number(mean);
   for (const auto& [name, value] : members)
-    text += ", \"" + (name + std::string(after)) + "\": " + number(std::to_string(value));
+    text += ", \"" + (name + std::string(after)) + "\": " + number(ns_or_null(value));
 }
 
 void append_latency_ns(std::string& text, uint64_t calls, const Latencies& l) {
@@ -170,10 +174,9 @@ void append_outcome(std::string& text, const RunResult& r) {
 
 std::string step_times(const StepTimes& times) {
   std::string text;
-  append(text,
-         "\"p50_ns\": %" PRIu64 ", \"p90_ns\": %" PRIu64 ", \"p99_ns\": %" PRIu64
-         ", \"max_ns\": %" PRIu64 ", \"mean_ns\": %.1f}",
-         times.p50_ns, times.p90_ns, times.p99_ns, times.max_ns, times.mean_ns);
+  append(text, "\"calls\": %" PRIu64 ", \"p50_ns\": %" PRIu64, times.calls, times.p50_ns);
+  text += ", \"p90_ns\": " + ns_or_null(times.p90_ns) + ", \"p99_ns\": " + ns_or_null(times.p99_ns);
+  append(text, ", \"max_ns\": %" PRIu64 ", \"mean_ns\": %.1f}", times.max_ns, times.mean_ns);
   return text;
 }
 

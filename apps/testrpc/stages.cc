@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <fstream>
 #include <map>
-#include <numeric>
+#include <tuple>
 #include <utility>
 
 namespace rrdk::testrpc {
@@ -50,6 +50,7 @@ uint64_t ask_page(Call& call, uint64_t before, uint32_t program, ServedCalls& an
   call.expect_reply(kMostTold * kBytesOfCall);
   if (call.submit_and_wait() != CallStatus::kOk)
     return 0;
+  answer.told = true;
   Decoder& results = call.results();
   answer.same_host = results.get_u64() == host_boot();
   const uint32_t told = results.get_u32();
@@ -85,12 +86,6 @@ ServedCalls ask(ClientConnection& connection, uint32_t program) {
   answer.timed_out = call.status() == CallStatus::kTimeout;
   return answer;
 }
-
-struct Sample {
-  uint64_t round_trip;
-  uint64_t callback;
-  Steps steps;
-};
 
 uint64_t ns_between(const StampedCall& made, Stage from, Stage to) {
   return ticks_to_ns(made.at(to) - made.at(from));
@@ -138,40 +133,25 @@ Steps steps_of(const StampedCall& made, const Served* served, bool same_host) {
   return steps;
 }
 
-StepTimes times_of(std::vector<uint64_t> ns) {
-  std::ranges::sort(ns);
-  auto at = [&ns](size_t percent) { return ns[(percent * (ns.size() - 1) + 50) / 100]; };
-  const double sum = std::accumulate(ns.begin(), ns.end(), 0.0);
-  return {.p50_ns = at(50),
-          .p90_ns = at(90),
-          .p99_ns = at(99),
-          .max_ns = ns.back(),
-          .mean_ns = sum / static_cast<double>(ns.size())};
+StepTimes times_of(const Histogram& times, uint64_t longest = 0) {
+  return {.calls = times.count(),
+          .p50_ns = times.percentile(50),
+          .p90_ns = times.told(90),
+          .p99_ns = times.told(99),
+          .max_ns = std::max(times.max(), longest),
+          .mean_ns = times.mean()};
 }
 
-ProcedureStages summary_of(std::string name, const std::vector<Sample>& samples) {
-  auto all = [&samples](auto&& ns_of) {
-    std::vector<uint64_t> ns;
-    ns.reserve(samples.size());
-    for (const Sample& sample : samples)
-      ns.push_back(ns_of(sample));
-    return times_of(std::move(ns));
-  };
-  ProcedureStages stages;
-  stages.name = std::move(name);
-  stages.calls = samples.size();
-  stages.round_trip = all([](const Sample& sample) { return sample.round_trip; });
-  stages.callback = all([](const Sample& sample) { return sample.callback; });
-  for (size_t step = 0; step < stages.steps.size(); ++step) {
-    std::vector<uint64_t> ns;
-    for (const Sample& sample : samples) {
-      if (sample.steps[step])
-        ns.push_back(*sample.steps[step]);
-    }
-    if (!ns.empty())
-      stages.steps[step] = times_of(std::move(ns));
-  }
-  return stages;
+// Of the client's own: what it knows of each call without the server.
+constexpr std::tuple<Step, Stage, Stage> kOwnSteps[] = {
+    {Step::kWait, Stage::kSubmitted, Stage::kStarted},
+    {Step::kPost, Stage::kStarted, Stage::kPosted},
+    {Step::kComplete, Stage::kSeen, Stage::kCalled},
+};
+
+bool is_own(Step step) {
+  return std::ranges::any_of(kOwnSteps,
+                             [step](const auto& own) { return std::get<0>(own) == step; });
 }
 
 std::string name_of(const Binding& binding, uint32_t procedure) {
@@ -259,43 +239,107 @@ Steps steps_of(const StampedCall& made, std::span<const ServedCalls> served) {
   return steps_of(made, find_served(made, *found), found->same_host);
 }
 
-std::vector<ProcedureStages> collect_stages(const Runtime& runtime,
-                                            std::span<const ServedCalls> served,
-                                            const Binding& binding, uint64_t since_ticks) {
-  std::vector<StampedCall> made = runtime.stamped_calls();
-  std::erase_if(made, [&](const StampedCall& call) {
-    return !call.made || call.program != binding.program || call.at(Stage::kSeen) == 0 ||
-           call.at(Stage::kPosted) == 0 || call.at(Stage::kCalled) == 0 ||
-           call.at(Stage::kSubmitted) < since_ticks;
-  });
-  std::map<uint32_t, std::vector<Sample>> samples;
-  for (const ServedCalls& of_connection : served) {
-    for (const StampedCall& call : made) {
-      const Served* const known = find_served(call, of_connection);
-      // If the server tells of any calls, only those that it tells of count.
-      if (call.connection != of_connection.connection ||
-          (known == nullptr && !of_connection.calls.empty()))
-        continue;
-      samples[call.procedure].push_back(
-          {.round_trip = ns_between(call, Stage::kSubmitted, Stage::kCalled),
-           .callback = ns_between(call, Stage::kCalled, Stage::kEnded),
-           .steps = steps_of(call, known, of_connection.same_host)});
-    }
+void StageCollector::begin(const Binding& binding) {
+  binding_ = &binding;
+  procedures_.clear();
+  for (size_t i = 0; i < binding.procedures.size(); ++i)
+    procedures_.push_back(std::make_unique<Procedure>());
+  since_ticks_ = now_ticks();
+}
+
+StageCollector::Procedure* StageCollector::find(const StampedCall& call) noexcept {
+  const ProcedureBinding* entry =
+      call.program == binding_->program ? binding_->find(call.procedure) : nullptr;
+  return entry != nullptr
+             ? procedures_[static_cast<size_t>(entry - binding_->procedures.data())].get()
+             : nullptr;
+}
+
+void StageCollector::count(const Call& call) noexcept {
+  const std::optional<StampedCall> made = call.stamps();
+  if (!made || made->at(Stage::kPosted) == 0 || made->at(Stage::kSeen) == 0)
+    return;
+  Procedure* const procedure = find(*made);
+  if (procedure == nullptr)
+    return;
+  procedure->round_trip.record(ns_between(*made, Stage::kSubmitted, Stage::kCalled));
+  procedure->away.record(ns_between(*made, Stage::kPosted, Stage::kSeen));
+  for (const auto& [step, from, to] : kOwnSteps)
+    procedure->steps[static_cast<size_t>(step)].record(ns_between(*made, from, to));
+}
+
+void StageCollector::add_joined(const StampedCall& call, std::span<const ServedCalls> served,
+                                bool slow) {
+  Procedure* const procedure = find(call);
+  if (procedure == nullptr || !call.made || call.at(Stage::kSubmitted) < since_ticks_ ||
+      call.at(Stage::kPosted) == 0 || call.at(Stage::kSeen) == 0 || call.at(Stage::kCalled) == 0)
+    return;
+  if (!slow)
+    procedure->callback.record(ns_between(call, Stage::kCalled, Stage::kEnded));
+  const Steps steps = steps_of(call, served);
+  if (!steps[static_cast<size_t>(Step::kReply)])
+    return;  // the server has it no more
+  for (size_t step = 0; step < steps.size(); ++step) {
+    if (!steps[step] || is_own(static_cast<Step>(step)))
+      continue;
+    procedure->longest[step] = std::max(procedure->longest[step], *steps[step]);
+    if (!slow)
+      procedure->steps[step].record(*steps[step]);
   }
+}
+
+void StageCollector::join(const Runtime& runtime, std::span<const ServedCalls> served) {
+  const uint64_t now = now_ticks();
+  for (const StampedCall& call : runtime.stamped_calls())
+    add_joined(call, served, false);
+  for (const StampedCall& call : runtime.slow_calls())
+    add_joined(call, served, true);
+  since_ticks_ = now;
+}
+
+std::vector<ProcedureStages> StageCollector::told() const {
   std::vector<ProcedureStages> all;
-  all.reserve(samples.size());
-  for (const auto& [procedure, of_procedure] : samples)
-    all.push_back(summary_of(name_of(binding, procedure), of_procedure));
+  for (size_t i = 0; i < procedures_.size(); ++i) {
+    const Procedure& procedure = *procedures_[i];
+    if (procedure.round_trip.count() == 0)
+      continue;
+    ProcedureStages& stages = all.emplace_back();
+    stages.name = name_of(*binding_, binding_->procedures[i].procedure);
+    stages.calls = procedure.round_trip.count();
+    stages.round_trip = times_of(procedure.round_trip);
+    stages.callback = times_of(procedure.callback);
+    for (size_t step = 0; step < stages.steps.size(); ++step) {
+      if (procedure.steps[step].count() != 0)
+        stages.steps[step] = times_of(procedure.steps[step], procedure.longest[step]);
+    }
+    // A server that tells nothing leaves one step for all of its own.
+    if (!stages.steps[static_cast<size_t>(Step::kReply)])
+      stages.steps[static_cast<size_t>(Step::kNetwork)] = times_of(procedure.away);
+  }
   return all;
 }
 
+namespace {
+
+// Microseconds: as many digits as fit.
+std::string us_text(const std::optional<uint64_t>& ns) {
+  if (!ns)
+    return "-";
+  const double us = static_cast<double>(*ns) / 1e3;
+  char text[32];
+  std::snprintf(text, sizeof text, us < 1e5 ? "%.2f" : "%.0f", us);
+  return text;
+}
+
+}  // namespace
+
 void print_stages(const std::string& run, const ProcedureStages& stages) {
-  auto us = [](uint64_t ns) { return static_cast<double>(ns) / 1e3; };
-  std::printf("\nSTAGES of %s, %s: %" PRIu64 " calls, us%14s %9s %9s %9s\n", run.c_str(),
-              stages.name.c_str(), stages.calls, "p50", "p90", "p99", "max");
-  auto row = [&us](const char* side, const char* name, const StepTimes& times) {
-    std::printf("  %-8s %-12s %25.2f %9.2f %9.2f %9.2f\n", side, name, us(times.p50_ns),
-                us(times.p90_ns), us(times.p99_ns), us(times.max_ns));
+  std::printf("\nSTAGES of %s, %s\n  %31s %11s %9s %9s %9s\n", run.c_str(), stages.name.c_str(),
+              "calls", "us: p50", "p90", "p99", "max");
+  auto row = [](const char* side, const char* name, const StepTimes& times) {
+    std::printf("  %-8s %-11s %10" PRIu64 " %11s %9s %9s %9s\n", side, name, times.calls,
+                us_text(times.p50_ns).c_str(), us_text(times.p90_ns).c_str(),
+                us_text(times.p99_ns).c_str(), us_text(times.max_ns).c_str());
   };
   for (size_t step = 0; step < stages.steps.size(); ++step) {
     if (stages.steps[step])
@@ -303,7 +347,7 @@ void print_stages(const std::string& run, const ProcedureStages& stages) {
           *stages.steps[step]);
   }
   row("", "round trip", stages.round_trip);
-  std::printf("  %-8s %-12s %25.2f\n", "", "sum of p50s", us(stages.sum_ns()));
+  std::printf("  %-8s %-11s %22s\n", "", "sum of p50s", us_text(stages.sum_ns()).c_str());
 }
 
 }  // namespace rrdk::testrpc

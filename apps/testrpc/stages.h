@@ -29,6 +29,7 @@
 #include <utility>
 #include <vector>
 
+#include "histogram.h"
 #include "rrdk/client.h"
 #include "rrdk/server.h"
 
@@ -79,6 +80,7 @@ struct Served {
 struct ServedCalls {
   uint64_t connection = 0;  // ConnectionInfo::id
   bool same_host = false;
+  bool told = false;  // it answers such questions
   bool timed_out = false;
   std::map<std::pair<uint32_t, uint32_t>, Served> calls;  // by XID and procedure
 };
@@ -92,14 +94,17 @@ std::vector<ServedCalls> ask_server(std::span<const std::unique_ptr<ClientConnec
 Steps steps_of(const StampedCall& made, std::span<const ServedCalls> served);
 
 struct StepTimes {
-  uint64_t p50_ns = 0, p90_ns = 0, p99_ns = 0, max_ns = 0;
+  uint64_t calls = 0;  // that these are of
+  uint64_t p50_ns = 0;
+  std::optional<uint64_t> p90_ns = {}, p99_ns = {};  // where there are calls enough
+  uint64_t max_ns = 0;
   double mean_ns = 0;
 };
 
 // Of the calls of one procedure.
 struct ProcedureStages {
   std::string name;
-  uint64_t calls = 0;
+  uint64_t calls = 0;  // that were sampled
   StepTimes round_trip;
   StepTimes callback;  // which the round trip does not have
   std::array<std::optional<StepTimes>, static_cast<size_t>(Step::kSteps)> steps;
@@ -108,10 +113,34 @@ struct ProcedureStages {
   uint64_t sum_ns() const;
 };
 
-// Of the connections' calls that began since `since_ticks`.
-std::vector<ProcedureStages> collect_stages(const Runtime& runtime,
-                                            std::span<const ServedCalls> served,
-                                            const Binding& binding, uint64_t since_ticks);
+// The stages of a run's calls. The client's own are those of every call that was sampled, counted
+// in its callback. The others need what the server has of the same call, which is the latest ones
+// each time that it is asked: between the pieces of a run, and at its end.
+class StageCollector {
+ public:
+  // Forgets everything, and makes ready for calls of this program.
+  void begin(const Binding& binding);
+  // In a call's callback; allocates nothing.
+  void count(const Call& call) noexcept;
+  // No call is in flight. Calls that were joined before are left alone.
+  void join(const Runtime& runtime, std::span<const ServedCalls> served);
+  std::vector<ProcedureStages> told() const;
+
+ private:
+  struct Procedure {
+    Histogram round_trip, callback, away;  // away: from the Send to the reply
+    std::array<Histogram, static_cast<size_t>(Step::kSteps)> steps;
+    // The longest of the slow calls, which are in no percentile: they would outweigh the others.
+    std::array<uint64_t, static_cast<size_t>(Step::kSteps)> longest = {};
+  };
+
+  Procedure* find(const StampedCall& call) noexcept;
+  void add_joined(const StampedCall& call, std::span<const ServedCalls> served, bool slow);
+
+  const Binding* binding_ = nullptr;
+  std::vector<std::unique_ptr<Procedure>> procedures_;  // as in the binding
+  uint64_t since_ticks_ = 0;  // calls made before it were joined, or are none of the run's
+};
 
 void print_stages(const std::string& run, const ProcedureStages& stages);
 

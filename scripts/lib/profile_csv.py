@@ -3,7 +3,7 @@ import csv
 
 from lib import output
 from lib.profile_plots import curve
-from lib.profile_runs import LATENCIES, call_name, causes, noise, outliers, run_name, size_name, stages
+from lib.profile_runs import LATENCIES, PARTS, call_name, causes, noise, outliers, run_name, size_name, stages
 
 
 def write(path, head, rows):
@@ -18,14 +18,14 @@ def write_profile(profile, runs, out):
     write(out / "runs.csv", ["call", "size", "window", "rate_asked", "rpc_per_s", "bytes_per_s", *LATENCIES, "errors",
                              "preemptions"],
           [[call_name(run), size_name(run), run["window"], run.get("rate"), run["rpc_per_s"], run["bytes_per_s"],
-            *(run["latency_ns"][name] for name in LATENCIES), run["errors"], run.get("preemptions")]
+            *(run["latency_ns"].get(name) for name in LATENCIES), run["errors"], run.get("preemptions")]
            for run in profile["runs"] + profile["knee_runs"]])
     write(out / "percentiles.csv", ["call", "size", "window", "percentile", "latency"],
           [[call_name(run), size_name(run), run["window"], f"{100 - 100 / x:.9g}", y]
            for run in runs for x, y in curve(run)])
-    write(out / "stages.csv", ["procedure", "size", "window", "stage", "side", "p50", "p90", "p99", "mean"],
-          [[procedure, size_name(run), run["window"], part["stage"], part["side"],
-            *(part[name] for name in ("p50_ns", "p90_ns", "p99_ns", "mean_ns"))]
+    write(out / "stages.csv", ["procedure", "size", "window", "stage", "side", "calls", "p50", "p90", "p99", "mean"],
+          [[procedure, size_name(run), run["window"], part["stage"], part["side"], part.get("calls"),
+            *(part.get(name) for name in PARTS)]
            for run in runs for procedure, _, parts in stages(run) for part in parts])
     write(out / "heatmap.csv", ["call", "window", "slice", "seconds", "latency", "calls"],
           [[line["name"], line["window"], number, round(number * line["slice_seconds"], 6), value, count]

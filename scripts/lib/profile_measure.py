@@ -178,7 +178,7 @@ def timeline(side, row):
 
 
 FIGURES = {"rate": lambda run: run["rpc_per_s"], "p50_ns": lambda run: run["latency_ns"]["p50"],
-           "p99_ns": lambda run: run["latency_ns"]["p99"]}
+           "p99_ns": lambda run: run["latency_ns"].get("p99")}
 
 
 def in_turns(sides, todo, duration, repeat, seed):

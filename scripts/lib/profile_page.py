@@ -105,11 +105,13 @@ def stages_part(page, runs):
             total = sum(part["p50_ns"] for part in parts)
             trips = [{"stage": "round trip, measured", "side": "", **trip}] if trip else []
             rows += [[f"{procedure} {size_name(run)}".strip(), run["window"], part["stage"], part["side"],
-                      *(time_text(part[name]) for name in PARTS), f"{part['p50_ns'] / total:.0%}" if total else "-"]
+                      f"{part['calls']:,}" if is_number(part.get("calls")) else "-",
+                      *(time_text(part.get(name)) for name in PARTS), f"{part['p50_ns'] / total:.0%}" if total else "-"]
                      for part in parts + trips]
-    head = ["procedure", "in flight", "stage", "side", "p50", "p90", "p99", "mean", "of all stages"]
+    head = ["procedure", "in flight", "stage", "side", "calls", "p50", "p90", "p99", "mean", "of all stages"]
     return [page.figure(chart, "Medians of each stage, one after the other, at the smallest window; the dotted line is "
-                               "the median round trip. Medians add up to it only roughly."),
+                               "the median round trip. Medians add up to it only roughly. N: how many calls each panel "
+                               "is of, the round trip's and the server's."),
             f"<details><summary>All stages, {len(rows)} lines</summary>{table(head, rows, words=(2, 3))}</details>"]
 
 
@@ -188,7 +190,7 @@ def runs_table(runs, spreads):
         rows.append([run_name(run), run["window"], f"{run['rpc_per_s']:,.0f}",
                      *([f"{low:,.0f}", f"{high:,.0f}"] if repeated else []),
                      data_text(run["bytes_per_s"]) if moved else "-",
-                     *(time_text(latency[p]) for p in ("p50", "p90", "p99", "p99.9", "max")),
+                     *(time_text(latency.get(p)) for p in ("p50", "p90", "p99", "p99.9", "max")),
                      time_text(limit(run, "cache_line_rtt_ns")) if limit(run, "cache_line_rtt_ns") else "-",
                      f"{limit(run, 'p50_per_cache_line_rtt'):.1f}" if limit(run, "cache_line_rtt_ns") else "-",
                      data_text(limit(run, "memcpy_bytes_per_s")) if moved else "-",

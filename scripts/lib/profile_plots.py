@@ -66,7 +66,8 @@ def curve(run):
     buckets = histogram(run)
     if not buckets:
         return [(1 / (1 - p / 100), run["latency_ns"][name])
-                for name, p in (("p50", 50), ("p90", 90), ("p99", 99), ("p99.9", 99.9))]
+                for name, p in (("p50", 50), ("p90", 90), ("p99", 99), ("p99.9", 99.9))
+                if run["latency_ns"].get(name) is not None]
     total = sum(count for _, count in buckets)
     points, seen = [], 0
     for upper, count in buckets:
@@ -146,7 +147,8 @@ def by_call(runs):
 
 def open_loop(runs):
     """Runs on a schedule that was kept, by rate. Where it was not, latency is about how long the run was."""
-    kept = [run for run in runs if is_number(run.get("rate")) and run["rpc_per_s"] > 0 and not run.get("saturated")]
+    kept = [run for run in runs if is_number(run.get("rate")) and run["rpc_per_s"] > 0 and not run.get("saturated")
+            and run["latency_ns"].get("p99") is not None]
     return sorted(kept, key=lambda run: run["rate"])
 
 
@@ -174,10 +176,14 @@ def throughput(runs, knee_runs, knees):
 
 def closed_loops(chart, axis, name, runs, color):
     lines = []
-    xs = [max(run["rpc_per_s"], 1e-3) for run in runs]
     knee = knee_of_windows(runs)
+    every = runs
     for percentile, style in (("p50", "o-"), ("p99", "s--")):
         series = f"{name}, {percentile}"
+        runs = [run for run in every if run["latency_ns"].get(percentile) is not None]
+        if not runs:
+            continue
+        xs = [max(run["rpc_per_s"], 1e-3) for run in runs]
         ys = [max(run["latency_ns"][percentile], 1) for run in runs]
         line, = axis.plot(xs, ys, style, color=color, markersize=3.5, linewidth=1.2, label=series)
         chart.add(series, line)
@@ -225,6 +231,17 @@ def stamped(runs):
     return list(found.values())
 
 
+def of_calls(part):
+    return f", of {part['calls']:,} calls" if is_number(part.get("calls")) else ""
+
+
+def calls_text(trip, parts):
+    """N, of the round trip and of the server's stages, which are of fewer calls."""
+    counts = [part["calls"] for part in ([trip] if trip else []) + [part for part in parts if part["side"] == "server"]
+              if is_number(part.get("calls"))]
+    return f"\nN = {', '.join(f'{n:,}' for n in dict.fromkeys(counts))}" if counts else ""
+
+
 def waterfall(runs):
     """The medians of the stages, each from where the one before it ended; None without stages."""
     shown = stamped(runs)[:MOST_PANELS]
@@ -237,7 +254,7 @@ def waterfall(runs):
         for row, part in enumerate(parts):
             color = SIDES.get(part["side"], COLORS[2])
             chart.add(part["side"], axis.barh(row, part["p50_ns"], left=at, color=color, height=0.7)[0])
-            figures = ", ".join(f"{name[:-3]} {time_text(part[name])}" for name in PARTS)
+            figures = ", ".join(f"{name[:-3]} {time_text(part.get(name))}" for name in PARTS) + of_calls(part)
             chart.tell(axis, part["side"], [(at + part["p50_ns"] / 2, row,
                                              f"{part['stage']} ({part['side']}): {figures}")])
             at += part["p50_ns"]
@@ -250,7 +267,7 @@ def waterfall(runs):
         axis.xaxis.set_major_formatter(FuncFormatter(lambda ns, _: "0" if ns == 0 else time_text(ns)))
         axis.grid(True, axis="x", color=GRID, linewidth=0.7)
         axis.set_axisbelow(True)
-        axis.set_title(title)
+        axis.set_title(title + calls_text(trip, parts))
     sides = [side for side in SIDES if any(part["side"] == side for _, _, parts in shown for part in parts)]
     legend_above(chart, axes[0], [plt.Rectangle((0, 0), 1, 1, color=SIDES[side]) for side in sides], sides)
     return chart

@@ -17,6 +17,8 @@ SINCE = {"arrivals": "even", "think_us": 0}
 # The options of its testrpc that make a difference; the others are places and labels.
 NOT_COMPARED = ("pinned_cpus", "seed", "timeout_ms")
 LATENCIES = ("min", "mean", "p50", "p90", "p99", "p99.9", "max")
+# Null, or left out, where a run had too few calls for it.
+RARE = ("p90", "p99", "p99.9", "p90_ns", "p99_ns")
 KNEE = ("rate", "p99_ns", "light_p99_ns", "closed_loop_rate")
 PARTS = ("p50_ns", "p90_ns", "p99_ns", "mean_ns")  # of a stage
 MOST_STAGES, MOST_TEXT = 32, 200  # what a result can make a page show
@@ -24,6 +26,11 @@ MOST_STAGES, MOST_TEXT = 32, 200  # what a result can make a page show
 
 def is_number(value):
     return isinstance(value, Real) and not isinstance(value, bool) and 0 <= value < 1e18
+
+
+def is_figure(figures, name):
+    """Whether it is there, or was left out rightly."""
+    return is_number(figures.get(name)) or (name in RARE and figures.get(name) is None)
 
 
 def text_of(value):
@@ -100,7 +107,7 @@ def wrong_in_run(run):
             return name
     latency = run.get("latency_ns")
     return next((f"latency_ns {name}" for name in LATENCIES
-                 if not isinstance(latency, dict) or not is_number(latency.get(name))), None)
+                 if not isinstance(latency, dict) or not is_figure(latency, name)), None)
 
 
 # What is in a run.
@@ -160,7 +167,7 @@ def stages(run):
 
 
 def has_figures(figures):
-    return isinstance(figures, dict) and all(is_number(figures.get(name)) for name in PARTS)
+    return isinstance(figures, dict) and all(is_figure(figures, name) for name in PARTS)
 
 
 def is_stage(stage):
@@ -188,6 +195,9 @@ def causes(call):
 
 
 def time_text(ns):
+    """"-": there were too few calls for it."""
+    if ns is None:
+        return "-"
     for unit, name in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
         if ns >= unit:
             return f"{ns / unit:.3g} {name}" if ns < 1000 * unit else f"{ns / unit:.0f} {name}"
@@ -331,11 +341,11 @@ def samples(runs):
     for run in runs:
         repetitions = run.get("repetitions")
         usable = [one for one in (repetitions if isinstance(repetitions, list) else [])
-                  if isinstance(one, dict) and all(is_number(one.get(n)) for n in ("rate", "p50_ns", "p99_ns"))]
+                  if isinstance(one, dict) and all(is_figure(one, n) for n in ("rate", "p50_ns", "p99_ns"))]
         if len(usable) > 1:
-            yield from ({name: one[name] for name in ("rate", "p50_ns", "p99_ns")} for one in usable)
+            yield from ({name: one.get(name) for name in ("rate", "p50_ns", "p99_ns")} for one in usable)
         else:
-            yield {"rate": run["rpc_per_s"], "p50_ns": run["latency_ns"]["p50"], "p99_ns": run["latency_ns"]["p99"]}
+            yield {"rate": run["rpc_per_s"], "p50_ns": run["latency_ns"]["p50"], "p99_ns": run["latency_ns"].get("p99")}
 
 
 def environments(results, names):

@@ -28,11 +28,15 @@ def of_rounds(rows):
     for row in rows:
         for metric in METRICS:
             a, b = ([one[side][metric] for one in row["rounds"]] for side in "AB")
+            if None in a + b:
+                continue  # too few calls in a round for such a percentile
             logs = [math.log(y / x) for x, y in zip(a, b)]
             all_logs[metric].append(logs)
             lines.append(line(row["name"], row["window"], metric, a, b, signed_rank_interval(logs, confidence)))
     if len(rows) > 1:
         for metric, logs in all_logs.items():
+            if not logs:
+                continue
             means = [sum(round_) / len(round_) for round_ in zip(*logs)]
             lines.append(line("all", None, metric, [], [], signed_rank_interval(means, confidence)))
     return lines
@@ -45,7 +49,7 @@ def of_results(pairs):
         sides = [list(profile_runs.samples(runs)) for runs in (before, after)]
         for metric in METRICS:
             a, b = ([one[metric] for one in side] for side in sides)
-            if min(a + b) <= 0:
+            if None in a + b or min(a + b) <= 0:
                 continue
             logs = [[math.log(value) for value in side] for side in (a, b)]
             yield line(profile_runs.run_name(before[0]), before[0]["window"], metric, a, b,

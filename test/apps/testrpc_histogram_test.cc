@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "apps/testrpc/histogram.h"
@@ -63,6 +64,20 @@ TEST(Histogram, AddingIsAsIfAllHadBeenRecordedInOne) {
   EXPECT_EQ(even.mean(), all.mean());
   for (double p : {1.0, 50.0, 99.0, 99.9})
     EXPECT_EQ(even.percentile(p), all.percentile(p));
+}
+
+TEST(Histogram, APercentileNeedsAValueBeyondIt) {
+  Histogram h;
+  EXPECT_FALSE(h.told(50));
+  h.record(7);
+  EXPECT_EQ(h.told(50), 7u);
+  for (auto [percent, needed] : {std::pair{90.0, 10u}, {99.0, 100u}, {99.9, 1000u}}) {
+    while (h.count() < needed) {
+      EXPECT_FALSE(h.told(percent)) << percent << " of " << h.count();
+      h.record(h.count());
+    }
+    EXPECT_EQ(h.told(percent), h.percentile(percent));
+  }
 }
 
 TEST(Histogram, WhatIsTooLongStillCounts) {

@@ -246,6 +246,22 @@ class Program(unittest.TestCase):
         for text in ("These runs have no stages", "No time slices were measured", "kept none of their slowest calls"):
             self.assertIn(text, words)
 
+    def test_what_had_too_few_calls_for_a_percentile_shows_none_and_how_many_there_were(self):
+        few = {"p90": None, "p99": None, "p99.9": None}
+        stage = {"calls": 7, "p50_ns": 44, "p90_ns": None, "p99_ns": None, "mean_ns": 48, "max_ns": 90}
+        stages = {"every": 1, "procedures": [{"name": "READ", "calls": 9, "round_trip": {**stage, "calls": 9},
+                                              "stages": [{"stage": "decode", "side": "server", **stage}]}]}
+        run = {"latency_ns": {**RUN["latency_ns"], **few}, "stages": stages}
+        path = self.write("a.json", result(run, {**run, "window": 8}))
+        self.run_program("--from", path, "--out", "out")
+        charts = json.loads(self.page("index.html").scripts[0])
+        self.assertIn("decode (server): p50 44 ns, p90 -, p99 -, mean 48 ns, of 7 calls",
+                      [point[3] for point in charts["waterfall"]["points"]])
+        self.assertFalse([point for point in charts["throughput"]["points"] if "p99" in point[3]])
+        self.assertEqual([(row["calls"], row["p99"]) for row in self.table("stages.csv")], [("7", "")] * 2)
+        self.run_program("--compare", path, path, "--out", "out")
+        self.assertEqual({row["figure"] for row in self.table("compare.csv")}, {"rate", "p50_ns"})
+
     def test_members_of_a_wrong_kind_are_as_if_absent_or_told(self):
         whole = json.loads(WHOLE.read_text())
         draw = random.Random(5)
