@@ -270,6 +270,7 @@ bool PollCore::arm() {
     return false;
   }
   set_sleep_limit();
+  ++counters_.sleeps;
   return true;
 }
 
@@ -306,7 +307,6 @@ void PollCore::set_sleep_limit() {
 bool PollCore::sleep() {
   if (!arm())
     return false;
-  ++counters_.sleeps;
   epoll_event event;
   epoll_wait(epoll_fd_, &event, 1, -1);
   return true;

@@ -106,10 +106,6 @@ Result<void> Runtime::Impl::start() {
     if (std::ranges::any_of(*cpus, [](int cpu) { return cpu < -1; }))
       return fail(Errc::kInvalidArgument, "poll_cpus and worker_cpus are CPU numbers, or -1");
   }
-  if (embedded && options.worker_cpus.empty() && options.idle == IdlePolicy::kAdaptive)
-    base::log_info(
-        "RuntimeOptions::idle kAdaptive does nothing on an embedded Runtime: let the application "
-        "sleep on wake_fd(), after arm_wake()");
   if (!options.worker_cpus.empty()) {
     auto pool = runtime::WorkerPool::start(options);
     if (!pool)

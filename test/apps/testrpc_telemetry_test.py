@@ -107,6 +107,15 @@ class Telemetry(harness.Case):
                 if types.get(base) == "counter":
                     self.assertTrue(match[1].endswith("_total"), line)
 
+    def test_a_server_that_sleeps_counts_it_and_gives_no_hints_for_programmers(self):
+        server, url = self.start_metrics()
+        sleeps = 0
+        while sleeps == 0:
+            with urllib.request.urlopen(url, timeout=harness.PATIENCE) as answer:
+                sleeps = int(re.search(r'^rrdk_core_sleeps_total\{core="0"\} (\d+)$', answer.read().decode(), re.M)[1])
+        self.stop_server(server)
+        self.assertNotIn("kAdaptive", server.output)
+
     def test_what_scrapes_allocate_is_said(self):
         client = self.start("--self", "--engine", "null", "--duration", "60", "--metrics", "0")
         url = client.wait_for_line("metrics at").split()[-1]

@@ -258,6 +258,7 @@ TEST(Cores, ArmSaysSoWhenThereIsWork) {
   while (runtime->poll() != 0) {
   }
   EXPECT_TRUE(runtime->arm_wake());
+  EXPECT_EQ(runtime->stats(0)[Counter::kSleeps], 1u);
   pollfd fd = {runtime->wake_fd(), POLLIN, 0};
   EXPECT_EQ(poll(&fd, 1, 0), 0);
   Internals::of(*runtime).cores[0]->post([] {});
@@ -265,6 +266,7 @@ TEST(Cores, ArmSaysSoWhenThereIsWork) {
   runtime->poll();
   Internals::of(*runtime).cores[0]->post([] {});
   EXPECT_FALSE(runtime->arm_wake());
+  EXPECT_EQ(runtime->stats(0)[Counter::kSleeps], 1u);
 }
 
 // What a finished polling thread leaves, a blocking function of another one takes over.
@@ -429,24 +431,6 @@ TEST(Threads, OfTheLibraryTakeNoSignalsOfTheApplication) {
   }
   EXPECT_EQ(ours, 2);
   EXPECT_EQ(ours_blocked(), before);
-}
-
-TEST(EmbeddedRuntime, SaysThatItDoesNotSleepByItself) {
-  static std::atomic<int> lines;
-  lines = 0;
-  set_log_sink(
-      [](LogLevel, const char* line, void*) {
-        lines += std::string_view(line).find("RuntimeOptions::idle") != std::string_view::npos;
-      },
-      nullptr);
-  auto memory = small_memory();
-  runtime_of(*memory, {});
-  runtime_of(*memory, {.worker_cpus = {-1}, .idle = IdlePolicy::kAdaptive});
-  runtime_of(*memory, {.poll_cpus = {-1}, .idle = IdlePolicy::kAdaptive});
-  EXPECT_EQ(lines, 0);
-  runtime_of(*memory, {.idle = IdlePolicy::kAdaptive});
-  EXPECT_EQ(lines, 1);
-  set_log_sink(nullptr, nullptr);
 }
 
 }  // namespace

@@ -234,7 +234,8 @@ RRDK_CLIENT_COUNTER(
 RRDK_CORE_COUNTER(77, Passes, passes, "Passes of the core's loop.")
 RRDK_CORE_COUNTER(78, BusyPasses, busy_passes, "Passes that found work.")
 RRDK_CORE_COUNTER(79, Completions, completions, "Completions of the fabric handled.")
-RRDK_CORE_COUNTER(80, Sleeps, sleeps, "Times that the core slept (IdlePolicy::kAdaptive).")
+RRDK_CORE_COUNTER(80, Sleeps, sleeps,
+                  "Times that the core slept, or that arm_wake() let the application sleep.")
 
 // A class of buffers (PoolAudit).
 RRDK_GAUGE(81, Buffers, buffers, kPool, "Buffers that the size class has.")

@@ -134,8 +134,8 @@ struct RuntimeOptions {
   uint32_t embedded_cores = 1;        ///< poll cores that the application polls (poll_cpus empty)
   /**
    * Of poll and worker threads. On an embedded Runtime without workers it only says whether a
-   * function that waits, such as submit_and_wait(), yields between empty polls (all but kBusy);
-   * kAdaptive there is reported once in the log.
+   * function that waits, such as submit_and_wait(), yields between empty polls (all but kBusy):
+   * kAdaptive there does not make the application sleep, which it does itself (arm_wake()).
    */
   IdlePolicy idle = IdlePolicy::kYield;
   uint32_t adaptive_us = 50;  ///< kAdaptive: microseconds of idleness before sleeping
