@@ -25,6 +25,8 @@ MADE = ["submitted", "started", "posted", "seen", "called", "ended"]
 STEPS = {"whole": "fetch", "decoded": "decode", "entered": "queue", "answered": "handler", "replied": "reply",
          "started": "wait", "posted": "post", "seen": "away", "called": "complete", "ended": "callback"}
 
+TRACEFS = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"]
+
 
 def fail(message):
     print(f"rrdk-trace: {message}", file=sys.stderr)
@@ -52,26 +54,32 @@ def options():
 
 
 def has_probes(path):
-    try:
-        return b"rrdk\0stage\0" in path.read_bytes()
-    except OSError:
-        return False
+    return b"rrdk\0stage\0" in path.read_bytes()
+
+
+def mapped_libraries(process):
+    """A mapping of each file that may be our library, by its link in the process's folder: a path may have blanks, be
+    of another mount namespace, or belong to another file by now."""
+    found = {}
+    for line in (process / "maps").read_text(encoding="utf-8", errors="replace").splitlines():
+        words = line.split(maxsplit=5)
+        if len(words) == 6 and "librrdk" in words[5]:
+            found.setdefault(words[5], process / "map_files" / words[0])
+    return found.values()
 
 
 def probed_file(pid):
-    """The program or shared library of the process that has the probes, as it is seen from outside."""
+    """The program or shared library of the process that has the probes."""
+    process = Path(f"/proc/{pid}")
     try:
-        maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8")
+        program = os.readlink(process / "exe")
+        for file in [process / "exe", *mapped_libraries(process)]:
+            if has_probes(file):
+                return file
     except FileNotFoundError:
         fail(f"there is no process {pid}")
     except PermissionError:
         fail(f"process {pid} is not ours to look at: run this as root")
-    program = os.readlink(f"/proc/{pid}/exe")
-    libraries = {line.split(maxsplit=5)[5] for line in maps.splitlines() if "librrdk" in line}
-    for name in [program, *sorted(libraries)]:
-        path = Path(f"/proc/{pid}/root{name}")
-        if has_probes(path):
-            return path
     fail(f"process {pid} ({program}) has no probes of RRDK: build it with systemtap-sdt-dev installed")
 
 
@@ -153,6 +161,9 @@ def main():
         fail("bpftrace is missing: apt-get install bpftrace")
     if os.geteuid() != 0:
         fail("the kernel's probes are root's: run this as root")
+    if not any(Path(folder, "events").is_dir() for folder in TRACEFS):
+        fail(f"the kernel's tracefs is not mounted: mount -t tracefs none {TRACEFS[0]}")
+    sys.stdout.flush()
     os.execv(bpftrace, [bpftrace, "-e", text])
 
 

@@ -67,6 +67,35 @@ class Trace(harness.Case):
             self.assertGreaterEqual(int(took), 1)
         self.assertNotIn("made", self.ask(client, "slow", "4000000000"))
 
+    def test_a_program_that_has_been_replaced_since_it_was_started(self):
+        program = os.path.join(self.folder, "te st\udcffrpc")
+        shutil.copy2(harness.TESTRPC, program)
+        server = self.start("--server", self.uri, "--stages", "1", program=program)
+        server.wait_for_line("listening on")
+        os.unlink(program)
+        with open(program, "wb") as other:
+            other.write(b"rrdk\0stage\0, but nothing else")
+        shown = trace(server.pid, "stages", "--print")
+        if "has no probes" in shown.stderr:
+            self.skipTest(shown.stderr.strip())
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+        self.assertNotIn(program, shown.stdout)
+        client = self.start("--client", self.uri, "--engine", "null", "--rate", "500", "--duration", "60")
+        client.wait_for_line(" s ")
+        self.assertIn("@ns[server, handler]", self.ask(server, "stages"))
+
+    def test_without_tracefs(self):
+        if shutil.which("bpftrace") is None:
+            self.skipTest("bpftrace is not installed")
+        alone = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /sys/kernel && exec "$@"', "sh"]
+        tried = subprocess.run([*alone, "true"], capture_output=True, text=True)
+        if tried.returncode != 0:
+            self.skipTest(f"nothing can be mounted here: {tried.stderr.strip()}")
+        refused = subprocess.run([*alone, sys.executable, TRACE, str(os.getpid()), "switched-out", "--seconds", "1"],
+                                 capture_output=True, text=True, timeout=harness.PATIENCE)
+        self.assertEqual(refused.returncode, 1, refused.stdout)
+        self.assertEqual(refused.stderr.count("mount -t tracefs"), 1, refused.stderr)
+
     def test_what_cannot_be_asked(self):
         for arguments, words in (((2 ** 22 + 1, "stages"), "there is no process"),
                                  ((os.getpid(), "stages"), "has no probes of RRDK"),
