@@ -256,6 +256,52 @@ TEST_F(PlainCalls, GrantNoMoreThanTheAnswersBeforeThem) {
   EXPECT_GT(fallen, 0u) << "or nothing was tried";
 }
 
+class DrainedPlainCalls : public PlainCalls {
+ protected:
+  // One whose result has been written to its client, which takes nothing for now. Then the server
+  // drains, as far as it can: another connection has closed.
+  void drain(uint32_t timeout_ms) {
+    settle();
+    others_.push_back(new_client());
+    room_ = ends_.memory->get(kData);
+    const uint64_t before = in_place();
+    xid_ = send(*client_, fetch_to(client_->expose(room_.first(kData)), room_.data()));
+    polls_until([&] { return in_place() == before + 1; });
+    ends_.server->drain_start(
+        timeout_ms, [](uint32_t rest, void* to) { *static_cast<uint32_t*>(to) = rest; }, &rest_);
+    polls_until([&] { return connections() <= 1; });
+    for (int passes = 0; passes != 100; ++passes)
+      ends_.runtime->poll(0);
+    EXPECT_EQ(connections(), 1u) << "its result is still on its way";
+  }
+  template <typename Done>
+  void polls_until(Done&& done) {
+    wait_until(done, [&] { return ends_.runtime->poll(0), 1; });
+  }
+  bool drained() const { return rest_ != kDraining; }
+  uint64_t connections() const { return ends_.server->stats()[Counter::kConnections]; }
+
+  static constexpr uint32_t kDraining = UINT32_MAX;
+  uint32_t rest_ = kDraining;  // connections that were closed since time was up
+  uint32_t xid_ = 0;
+  Buffer room_;
+};
+
+TEST_F(DrainedPlainCalls, CloseWhenTheirResultsWereTaken) {
+  drain(60'000);
+  until(*client_, [&] { return drained() && client_->down(); });
+  EXPECT_EQ(rest_, 0u);
+  EXPECT_EQ(answer_to(*client_, xid_).type(), 0u);
+  EXPECT_TRUE(std::equal(room_.data(), room_.data() + kData, deeds_.data.data()));
+}
+
+TEST_F(DrainedPlainCalls, CloseIfTheirResultsAreNeverTaken) {
+  drain(20'000);
+  polls_until([&] { return drained(); });
+  EXPECT_EQ(rest_, 0u) << "long before that time was up";
+  EXPECT_EQ(connections(), 0u);
+}
+
 TEST_F(PlainCalls, AreSeenByFaultsThatAHandlerPlans) {
   settle();
   deeds_.act = [this] {
@@ -422,6 +468,32 @@ TEST_F(PlainCallsOfMany, AreNotAloneAmongOtherCalls) {
   EXPECT_EQ(pass(), 2u);
   send(*plain, kAgain, 16);
   EXPECT_EQ(pass(), kTurn) << "they are not any more";
+}
+
+// What is read for a call is charged as well, and before the next one is looked at.
+TEST_F(PlainCallsOfMany, EndATurnByWhatTheyRead) {
+  constexpr uint32_t kCalls = 4;
+  constexpr uint32_t kChunk = 8192;
+  constexpr uint32_t kBehindTheWord = 44;  // of the RPC message
+  const auto plain = new_client(1);
+  const auto other = new_client(2);
+  Buffer data = site_.memory->get(kChunk);
+  const uint32_t key = plain->expose(data.first(kChunk), fabric::Rights::kRemoteRead);
+  const auto send_all = [&] {
+    for (uint32_t xid = 1000; xid != 1000 + kCalls; ++xid)
+      site_.send(*plain, {.xid = xid,
+                          .procedure = kAgain,
+                          .arguments = {0},
+                          .lists = Words{1, kBehindTheWord} + segment(key, kChunk, data.data()) +
+                                   Words{0, 0, 0}});
+  };
+  const uint64_t before = in_place();
+  send_all();
+  EXPECT_EQ(pass(), kCalls / 2);
+  EXPECT_EQ(in_place(), before + kCalls / 2);
+  for (uint32_t answers = 0; answers != kCalls; ++answers)
+    EXPECT_EQ(site_.answer(*plain).type(), 0u);
+  EXPECT_EQ(in_place(), before + kCalls);
 }
 
 }  // namespace
