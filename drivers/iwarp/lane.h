@@ -77,6 +77,7 @@ class Lane final : public fabric::Lane {
   std::byte* slow_begin(uint32_t most) noexcept override;
   void slow_send(uint32_t length, uint32_t invalidate) noexcept override;
   void slow_flush() noexcept override;
+  Untaken untaken() noexcept override;
 
   QueuePair& qp_;
 };

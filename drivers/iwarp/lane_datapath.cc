@@ -136,6 +136,17 @@ void Lane::slow_flush() noexcept {
   qp_.send_lane();
 }
 
+fabric::Lane::Untaken Lane::untaken() noexcept {
+  return qp_.untaken();
+}
+
+// What TCP has is out of our sight.
+fabric::Lane::Untaken QueuePair::untaken() const noexcept {
+  if (status_.load(std::memory_order_relaxed) != Status::kEstablished)
+    return {};
+  return {!kept_.empty(), kept_sent_};
+}
+
 // What waits, ahead of what is posted, for the same send(). Returns how many bytes that are.
 size_t QueuePair::lend_lane(Outbox& out) noexcept {
   LaneOutbox& lane = cq_.lane_outbox();

@@ -87,6 +87,7 @@ class QueuePair final : public fabric::QueuePair,
   bool begin_lane_message(uint32_t most) noexcept;
   void add_lane_message(uint32_t length, uint32_t invalidate) noexcept;
   void send_lane() noexcept;
+  fabric::Lane::Untaken untaken() const noexcept;
   bool begun_in_lane() const noexcept { return lane_.begun(); }
   bool has_sent_in_lane() noexcept {
     return lane_outbox().owner == this && !lane_outbox().pending().empty();

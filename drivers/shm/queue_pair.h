@@ -185,7 +185,7 @@ class QueuePair final : public fabric::QueuePair,
   std::byte* slow_begin(uint32_t most) noexcept override;
   bool write(const MemorySpan& span, uint32_t key, uint64_t address) noexcept override;
   bool can_write() const noexcept override { return true; }
-  bool writes_taken() noexcept override;
+  Untaken untaken() noexcept override;
   const std::byte* behind_refused_write() const noexcept override;
   void slow_send(uint32_t length, uint32_t invalidate) noexcept override;
   void slow_flush() noexcept override;

@@ -345,13 +345,13 @@ bool QueuePair::write(const MemorySpan& span, uint32_t key, uint64_t address) no
   return true;
 }
 
-bool QueuePair::writes_taken() noexcept {
+fabric::Lane::Untaken QueuePair::untaken() noexcept {
   if (consumed_by_peer_ >= written_until_ ||
       status_.load(std::memory_order_relaxed) != Status::kEstablished)
-    return true;
+    return {};
   if (!read_consumed()) [[unlikely]]
     fail_with(End::kProtocol);
-  return consumed_by_peer_ >= written_until_;
+  return {consumed_by_peer_ < written_until_, consumed_by_peer_};
 }
 
 // The peer says which message was at fault; that the Write is one of ours, and is behind none that

@@ -107,12 +107,14 @@ class alignas(64) Connection {
     RRDK_ON_CORE(common_.pool);
     RRDK_ASSERT(call.state == CallState::kAbove, call.state);
     responder_.reply(call);
+    common_.plain_limit = 0;
   }
   // Answers that the binding does not allow the chunks of this call, or its being long.
   void refuse(ServedCall& call, uint32_t max_reads, uint32_t max_writes) {
     RRDK_ON_CORE(common_.pool);
     RRDK_ASSERT(call.state == CallState::kAbove, call.state);
     responder_.refuse(call, max_reads, max_writes);
+    common_.plain_limit = 0;
   }
   // Ends it unanswered; the connection ends too (V1-ERR-20).
   void drop(ServedCall& call, const EndReason& why = kCallDropped);
@@ -159,11 +161,9 @@ class alignas(64) Connection {
   // dropped a call or drained. Else nothing has ended it, or only the fabric can say what did.
   Ending ending() const;
 
-  // Whether its options allow plain calls, by the driver's lane. Not both ways yet: Writes there
-  // are not reported, so a server would not see that its client stopped taking replies.
+  // Whether its options allow plain calls, by the driver's lane.
   bool may_have_plain() const noexcept {
-    return !common_.options.rfc5666.enabled && !common_.both_ways() &&
-           common_.options.limits.versions.one;
+    return !common_.options.rfc5666.enabled && common_.options.limits.versions.one;
   }
   bool established() const noexcept { return common_.up(); }
   // Work requests have not been reported yet: any, or of the send queue.

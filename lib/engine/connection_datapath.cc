@@ -277,6 +277,7 @@ void Connection::drop(ServedCall& call, const EndReason& why) {
   if (common_.up())  // else it is lost already
     common_.end(why);
   responder_.drop(call);
+  common_.plain_limit = 0;
 }
 void Connection::drain() {
   RRDK_ON_CORE(common_.pool);

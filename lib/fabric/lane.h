@@ -231,15 +231,21 @@ class alignas(64) Lane {
   }
 
   // An RDMA Write of one span, placed before the next message that is sent can be looked at. `span`
-  // stays as it is until writes_taken(), and does not move. False: it is to be posted, with the
-  // message behind it. Nothing is claimed then or now.
+  // stays as it is until nothing is untaken(), and does not move. False: it is to be posted, with
+  // the message behind it. Nothing is claimed then or now.
   virtual bool write(const MemorySpan& /*span*/, uint32_t /*key*/, uint64_t /*address*/) noexcept {
     return false;
   }
   // Whether write() ever does it.
   virtual bool can_write() const noexcept { return false; }
-  // Whether the peer has taken all that write() was given, or the connection has ended.
-  virtual bool writes_taken() noexcept { return true; }
+  // Whether the peer still has to take some of what write() was given, or its transport takes
+  // nothing more of what was sent here; and a count that changes whenever it takes something.
+  // Nothing once the connection has ended.
+  struct Untaken {
+    bool any = false;
+    uint64_t progress = 0;
+  };
+  virtual Untaken untaken() noexcept { return {}; }
 
   // Tells the peer what was taken, and wakes it for what was sent if it sleeps. The driver does it
   // after on_burst(), or by the next poll at the latest; after what was sent elsewhere its user

@@ -273,9 +273,13 @@ const Ending& Link::ending() const noexcept {
   return ending_ != nullptr ? *ending_ : none;
 }
 
-bool Link::may_close() noexcept {
+fabric::Lane::Untaken Link::untaken() noexcept {
   fabric::Lane* const lane = queue_pair_->lane();
-  if (!engine_->has_drained() || lane == nullptr || lane->writes_taken())
+  return lane != nullptr ? lane->untaken() : fabric::Lane::Untaken{};
+}
+
+bool Link::may_close() noexcept {
+  if (!engine_->has_drained() || !untaken().any)
     return true;
   if (drained_ns_ == 0)
     drained_ns_ = core_.now();

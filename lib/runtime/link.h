@@ -171,6 +171,8 @@ class Link {
   // wants_close(): not while it drains, and the peer has still to take what was written to it in
   // the lane: the memory of results is in use until then. Bounded, as for replies.
   bool may_close() noexcept;
+  // What the peer has not taken of what went by the lane, whether a tap is in place now or not.
+  fabric::Lane::Untaken untaken() noexcept;
   void give_up() {  // wants_close()
     RRDK_ASSERT(wants_close(), state_);
     close(engine_->ending());

@@ -263,7 +263,9 @@ void ServerLink::check_timeouts(uint64_t now_ns) {
     server_.silent.remove(*this);
   uint64_t heard = calls_of(counters) + counters.replies_received;
   uint64_t idle = idle_.look(quiet, heard, now_ns);
-  uint64_t stalled = sending_.look(engine().sends_pending(), engine().sends_done(), now_ns);
+  const fabric::Lane::Untaken in_lane = untaken();
+  uint64_t stalled = sending_.look(engine().sends_pending() || in_lane.any,
+                                   engine().sends_done() + in_lane.progress, now_ns);
   if (limits.send_timeout_ms != 0 && stalled >= limits.send_timeout_ms * kMillisecondNs) {
     ++server_.counters.closed_stalled;
     close({EndedBy::kLimit,

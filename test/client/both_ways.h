@@ -30,6 +30,7 @@ constexpr uint32_t kTellKept = 4;    // the same, when Guest::keeper releases it
 constexpr uint32_t kTellLong = 5;    // bytes -> how many
 constexpr uint32_t kTellBack = 6;    // -> 1 if backward_client() is kUnsupported there
 constexpr uint32_t kTellOther = 7;   // -> never: there are versions 3 to 7
+constexpr uint32_t kTellMany = 8;    // bytes -> opaque<>, when Guest::keeper releases it
 
 inline constexpr ProcedureBinding kHostProcedures[] = {
     {.procedure = kPlus, .name = "PLUS", .fixed_results = 4},
@@ -277,6 +278,10 @@ struct Guest {
     call.results().put_u32(call.args().get_opaque(UINT32_MAX).size());
     std::move(call).reply();
   }
+  static void tell_many(ServerCall call, void* context) {
+    call.results().put_opaque(std::vector<std::byte>(call.args().get_u32()));
+    keep(std::move(call), &of(context).keeper);
+  }
   static void tell_other(ServerCall call, void*) { std::move(call).reject_versions(3, 7); }
   static void tell_back(ServerCall call, void* context) {
     auto back = call.backward_client();
@@ -301,6 +306,7 @@ inline constexpr Procedure kGuestTable[] = {
     {kTellLong, Guest::tell_long},
     {kTellBack, Guest::tell_back},
     {kTellOther, Guest::tell_other},
+    {kTellMany, Guest::tell_many},
 };
 
 // Calls with chunks, in either direction: loopback's program, whose kKeep goes to Guest::keeper at

@@ -358,6 +358,38 @@ TEST(BothWaysOptions, NorIsOneThatWasCalledNowAndThen) {
   EXPECT_TRUE(back->alive());
 }
 
+// An answer longer than a driver copies waits to be posted: the call behind it waits, too.
+TEST(BothWaysOptions, ACallBehindALongAnswerInACallbackFollowsIt) {
+  constexpr uint32_t kInline = 8192;
+  constexpr uint32_t kLong = 6000;
+  const ServerOptions server = {.credits = 8, .inline_size = kInline, .backward_credits = 8};
+  const ClientOptions client = {.credits = 8, .inline_size = kInline, .backward_credits = 8};
+  BothWorld world(Cores::kEmbedded, server, client);
+  auto back = world.subscribe();
+  EndingCall many(*back);
+  many.call.begin(kGuestBinding, kTellMany).put_u32(kLong);
+  many.submit();
+  world.until([&] { return world.guest.keeper.kept() == 1; });
+  for (int calls = 0; calls != 16; ++calls)
+    world.plus();  // until nothing changes any more between calls
+  struct Callback {
+    Guest& guest;
+    Word next;
+  } both{world.guest, Word(*world.connection)};
+  Call first(*world.connection);
+  first.begin(kHostBinding, kPlus).put_u32(1);
+  first.submit(
+      [](Call&, void* argument) {
+        auto& [guest, next] = *static_cast<Callback*>(argument);
+        guest.keeper.release();
+        next.submit(kHostBinding, kPlus, 7);
+      },
+      &both);
+  world.until([&] { return both.next.ended() == 1 && many.ended() == 1; });
+  EXPECT_TRUE(both.next.right());
+  EXPECT_EQ(many.call.results().get_opaque(kLong).size(), kLong);
+}
+
 TEST(BothWaysOptions, ServicesComeBeforeTheFirstConnection) {
   BothWorld world;
   auto late = world.client->add_service(

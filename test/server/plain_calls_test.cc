@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/internals.h"
@@ -23,6 +24,7 @@ constexpr uint32_t kHold = 4;    // kept until the test or an action releases it
 constexpr uint32_t kRefuse = 5;  // -> never
 constexpr uint32_t kOwn = 6;     // as kRun, but not to be run twice: no plain call
 constexpr uint32_t kFetch = 7;   // count -> eligible opaque<> of memory that stays
+constexpr uint32_t kTell = 8;    // -> no bytes, behind a call to the client
 
 constexpr ProcedureBinding kPlainProcedures[] = {
     {.procedure = kFetch, .name = "FETCH", .eligible_results = 1, .fixed_results = 4},
@@ -35,6 +37,9 @@ struct Deeds {
   std::vector<uint32_t> ran;  // the words of kRun and kOwn
   Keeper keeper;
   RegisteredMemory data;  // of kFetch
+  std::shared_ptr<BackwardClient> back;
+  std::optional<Call> told;
+  CallStatus told_status = CallStatus::kTimeout;
 };
 
 void run(ServerCall call, void* context) {
@@ -70,10 +75,21 @@ void fetch(ServerCall call, void* context) {
   std::move(call).reply();
 }
 
+void tell(ServerCall call, void* context) {
+  Deeds& deeds = *static_cast<Deeds*>(context);
+  deeds.back = call.backward_client().value();
+  deeds.told.emplace(*deeds.back);
+  deeds.told->begin(kPlain, kRun);
+  deeds.told->submit(
+      [](Call& done, void* all) { static_cast<Deeds*>(all)->told_status = done.status(); },
+      context);
+  std::move(call).reply();
+}
+
 constexpr Procedure kPlainTable[] = {
     {kRun, run},     {kAct, act},       {kBlob, blob},
     {kHold, hold},   {kRefuse, refuse}, {kOwn, run, Dispatch::kInline, false},
-    {kFetch, fetch},
+    {kFetch, fetch}, {kTell, tell},
 };
 
 // Messages that core 0 has taken where they lay.
@@ -343,6 +359,48 @@ TEST_F(PlainCalls, WhoseResultIsRefusedCostTheirConnectionOnce) {
   EXPECT_TRUE(answer_to(*client_, bad.xid).chunk_error());
   EXPECT_EQ(call(*client_, kRun, {2}).at(kResults), 2u) << "the connection goes on";
   EXPECT_EQ(ends_.server->stats()[Counter::kCallsFailedAgain], 1u);
+}
+
+class PlainCallsOfBothWays : public PlainCalls {
+ protected:
+  PlainCallsOfBothWays() : PlainCalls({.backward_credits = 4}) {}
+  ~PlainCallsOfBothWays() override {
+    deeds_.told.reset();
+    deeds_.back.reset();
+  }
+};
+
+// The server's own calls, and the replies to these, pass between them.
+TEST_F(PlainCallsOfBothWays, AreServedInPlace) {
+  settle();
+  const uint64_t before = in_place();
+  call(*client_, kTell);
+  const auto is_call = [](const Received& one) { return one.at(8) == 0; };
+  const auto theirs = [&] { return std::ranges::find_if(client_->received, is_call); };
+  until(*client_, [&] { return theirs() != client_->received.end(); });
+  send(*client_, kRun, {1});
+  client_->send({theirs()->xid(), 1, 1, 0, 0, 0, 0, theirs()->xid(), 1, 0, 0, 0, 0});
+  until(*client_, [&] { return deeds_.told_status == CallStatus::kOk; });
+  const uint32_t last = send(*client_, kRun, {2});
+  EXPECT_EQ(answer_to(*client_, last).at(kResults), 2u);
+  EXPECT_EQ(deeds_.ran, (std::vector<uint32_t>{1, 2}));
+  EXPECT_EQ(in_place(), before + 3) << "all but the reply";
+}
+
+class StalledPlainCalls : public PlainCalls {
+ protected:
+  StalledPlainCalls() : PlainCalls({.send_timeout_ms = 50}) {}
+};
+
+// What they have written to the client holds memory of the program's until the client takes it.
+TEST_F(StalledPlainCalls, EndTheirConnectionWhenItsClientTakesNoResult) {
+  settle();
+  Buffer room = ends_.memory->get(kData);
+  const uint64_t before = in_place();
+  send(*client_, fetch_to(client_->expose(room.first(kData)), room.data()));
+  const auto stalled = [&] { return ends_.server->stats()[Counter::kClosedStalled] == 1; };
+  wait_until(stalled, [&] { return ends_.runtime->poll(0), 1; });
+  EXPECT_EQ(in_place(), before + 1);
 }
 
 class LargePlainCalls : public PlainCalls {

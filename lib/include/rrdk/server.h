@@ -267,8 +267,7 @@ struct ServerOptions {
    * A client that takes none of its replies for so long, nor lets our RDMA Reads and Writes
    * proceed, holds buffers of the server's: its connection is closed (RFC 5666 section 11). 0:
    * never. Replies that the fabric holds for it do not count: over shm, while its ring has room,
-   * those of up to 4096 bytes, and those whose one result was given by reference without
-   * on_released(); over iWARP what TCP has taken. These times are looked at about
+   * those of up to 4096 bytes; over iWARP what TCP has taken. These times are looked at about
    * every millisecond, and every second while cores sleep.
    */
   uint32_t send_timeout_ms = 60'000;
