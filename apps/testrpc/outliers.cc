@@ -1,7 +1,9 @@
 #include "outliers.h"
 
 #include <algorithm>
+#include <functional>
 #include <span>
+#include <string_view>
 
 #include "machine_limits.h"
 #include "rrdk/runtime.h"
@@ -11,6 +13,7 @@ namespace {
 
 constexpr uint64_t kJustNowNs = 10'000'000;
 constexpr uint64_t kLongAgoNs = 1'000'000'000;
+constexpr uint64_t kGoodPart = 10;
 
 bool slower(const Outlier& a, const Outlier& b) {
   return a.total_ns > b.total_ns;
@@ -39,8 +42,6 @@ class Sum {
   }
 
  private:
-  static constexpr uint64_t kGoodPart = 10;
-
   Cause* find(const Gap& gap, bool at_server) noexcept {
     for (Cause& cause : std::span(causes_).first(count_)) {
       if (cause.kind == gap.kind && cause.at_server == at_server && cause.cpu == gap.cpu)
@@ -88,6 +89,73 @@ bool Outlier::has_causes() const {
   for (const Cause& cause : std::span(causes).first(num_causes))
     took += cause.took_ns;
   return took > total_ns / 2;
+}
+
+namespace {
+
+// The stages of a call with what each cause took taken off; the last two of them are no stages.
+class Unexplained {
+ public:
+  explicit Unexplained(const Outlier& call) {
+    uint64_t known = 0;
+    for (size_t i = 0; i < call.steps.size(); ++i) {
+      const auto step = static_cast<Step>(i);
+      parts_[i] = {to_string(step), side_of(step), call.steps[i].value_or(0)};
+      known += *parts_[i].took_ns;
+    }
+    // A call that is due while others are late is made late.
+    const uint64_t rest = call.total_ns - std::min(call.total_ns, known);
+    parts_[kLate] = {"made late", "client", call.stamps ? rest : 0};
+    parts_[kUnknown] = {"cause not known", nullptr, call.stamps ? 0 : rest};
+  }
+  void take_off(const Cause& cause) {
+    uint64_t left = cause.took_ns;
+    while (left != 0) {
+      OutlierPart* longest = nullptr;
+      for (OutlierPart& part : parts_) {
+        if (may_delay(cause, part) && *part.took_ns != 0 &&
+            (longest == nullptr || *part.took_ns > *longest->took_ns))
+          longest = &part;
+      }
+      if (longest == nullptr)
+        return;
+      const uint64_t taken = std::min(left, *longest->took_ns);
+      *longest->took_ns -= taken;
+      left -= taken;
+    }
+  }
+  const auto& parts() const { return parts_; }
+
+ private:
+  static constexpr auto kLate = static_cast<size_t>(Step::kSteps), kUnknown = kLate + 1;
+
+  // The way and the schedule wait for both ends.
+  bool may_delay(const Cause& cause, const OutlierPart& part) const {
+    const bool both = &part >= &parts_[kLate] || part.side == std::string_view("network");
+    return both || part.side == std::string_view(cause.at_server ? "server" : "client");
+  }
+
+  std::array<OutlierPart, kUnknown + 1> parts_;
+};
+
+}  // namespace
+
+std::vector<OutlierPart> parts_of(const Outlier& call) {
+  Unexplained unexplained(call);
+  std::vector<OutlierPart> parts;
+  for (const Cause& cause : std::span(call.causes).first(call.num_causes)) {
+    const auto took = is_event(cause.kind) ? std::nullopt : std::optional(cause.took_ns);
+    parts.push_back({to_string(cause.kind), cause.at_server ? "server" : "client", took});
+    if (took)
+      unexplained.take_off(cause);
+  }
+  for (const OutlierPart& part : unexplained.parts()) {
+    if (*part.took_ns > 0 && *part.took_ns >= call.total_ns / kGoodPart)
+      parts.push_back(part);
+  }
+  std::ranges::stable_sort(parts, std::ranges::greater(),
+                           [](const OutlierPart& part) { return part.took_ns.value_or(0); });
+  return parts;
 }
 
 void Outliers::begin(uint32_t keep) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "gaps.h"
@@ -74,6 +75,17 @@ class Outliers {
 
 // Of a call that has ended, in its callback; none if it was not sampled, or not at each stage.
 std::optional<StampedCall> stamps_of(const Call& call) noexcept;
+
+// What a part of a call's time went to: a cause, or what no cause explains, by its stage.
+struct OutlierPart {
+  std::string name;
+  const char* side;
+  std::optional<uint64_t> took_ns;  // none: it happened, and how long it took is not known
+};
+
+// All that took a tenth of a call or more, the largest first. Causes are taken off the stages that
+// they may have delayed, the longest first, so that no time counts twice.
+std::vector<OutlierPart> parts_of(const Outlier& call);
 
 // The causes of one call. `to_monotonic` leads from Runtime's clock to that of the gaps.
 void explain(Outlier& call, const GapLogs& logs, uint64_t to_monotonic) noexcept;

@@ -223,18 +223,12 @@ void add_to_line(std::string& line, const char* separator, const std::string& it
     line += separator + item;
 }
 
-std::string cause_text(const RunResult& r, const Cause& cause) {
-  std::string text = to_string(cause.kind);
-  if (!is_event(cause.kind))
-    text += " " + latency_text(r, cause.took_ns);
-  return text + (cause.at_server ? " (server)" : " (client)");
-}
-
-// "network 4.99ms"
-std::string longest_step(const RunResult& r, const Steps& steps) {
-  const auto longest = std::ranges::max_element(steps);  // what is not known is below all times
-  const auto step = static_cast<Step>(longest - steps.begin());
-  return to_string(step) + (" " + latency_text(r, longest->value_or(0)));
+// "reply 20.0ms (server)"
+std::string part_text(const RunResult& r, const OutlierPart& part) {
+  std::string text = part.name;
+  if (part.took_ns)
+    text += " " + latency_text(r, *part.took_ns);
+  return part.side != nullptr ? text + " (" + part.side + ")" : text;
 }
 
 // Which calls were the slowest, and why.
@@ -247,10 +241,11 @@ void print_outliers(const RunResult& r, const char* name) {
     if (r.spec.active > 1)
       line += " on connection " + std::to_string(call.connection);
     line += format(" at %.6f s: ", static_cast<double>(call.start_ns) / 1e9);
-    if (call.num_causes == 0)
-      line += call.stamps ? "cause not known: " + longest_step(r, call.steps) : "cause not known";
-    for (uint32_t i = 0; i < call.num_causes; ++i)
-      add_to_line(line, ", ", cause_text(r, call.causes[i]), i == 0);
+    bool first = true;
+    for (const OutlierPart& part : parts_of(call))
+      add_to_line(line, ", ", part_text(r, part), std::exchange(first, false));
+    if (first)
+      line += "cause not known";
     std::printf("%s\n", line.c_str());
   }
 }

@@ -205,6 +205,37 @@ TEST_F(Explained, ByEventsWhoseShareNobodyKnows) {
   EXPECT_EQ(call.causes[0].kind, GapKind::kTcpRetransmission);
 }
 
+std::string text_of(const std::vector<OutlierPart>& parts) {
+  std::string text;
+  for (const OutlierPart& part : parts)
+    text += (text.empty() ? "" : ", ") + part.name + " " +
+            (part.took_ns ? std::to_string(*part.took_ns / kMs) : "?") + " " +
+            (part.side != nullptr ? part.side : "-");
+  return text;
+}
+
+// What is known of a call's time, whether as a cause or as a stage, the largest part first.
+TEST_F(Explained, PartByPart) {
+  client->add({14 * kMs, 19 * kMs, 5 * kMs, GapKind::kSwitchedOut, 0});
+  client->add({15 * kMs, 15 * kMs, 0, GapKind::kCreditWait, 0});
+  Outlier call = explain(call_of(0, 26 * kMs));
+  EXPECT_EQ(text_of(parts_of(call)),
+            "cause not known 21 -, switched out 5 client, waited for a credit ? client");
+  call.stamps = StampedCall{};
+  call.steps[static_cast<size_t>(Step::kReply)] = 20 * kMs;
+  call.steps[static_cast<size_t>(Step::kResponse)] = 6 * kMs;  // 5 of which the client was away
+  EXPECT_EQ(text_of(parts_of(call)),
+            "reply 20 server, switched out 5 client, waited for a credit ? client");
+  call.total_ns += 14 * kMs;  // it was due so long before it was made
+  EXPECT_EQ(text_of(parts_of(call)),
+            "reply 20 server, made late 9 client, response 6 network, switched out 5 client, "
+            "waited for a credit ? client");
+  // A cause takes nothing off the other end's stages.
+  call.causes[0].at_server = true;
+  call.causes[0].took_ns = 22 * kMs;
+  EXPECT_EQ(text_of(parts_of(call)).substr(0, 43), "switched out 22 server, made late 12 client");
+}
+
 constexpr const char* kInterrupts =
     "           CPU0       CPU2       \n"
     " 24:          1          7  IO-APIC   5-edge      eth0-rx\n"

@@ -2,6 +2,7 @@
 """What disturbs a run is stated, and named as the cause of its slowest calls."""
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -143,7 +144,8 @@ class Outliers(harness.Case):
         server = self.start("--server", self.uri, "--stages", "1", "--faults", "stage-us=100000:1/1000:handler")
         server.wait_for_line("listening on")
         process = self.run_testrpc("--client", self.uri, "--engine", "echo", "--size", "100", "--count", "5000",
-                                   "--stages", "1", "--json", self.json_path)
+                                   "--stages", "1", "--outliers", "8", "--json", self.json_path)
+        self.assertGreaterEqual(len(re.findall(r"^  \d.* handler \S+ms \(server\)", process.output, re.M)), 4)
         # Most of the five that were slowed are no longer among the last 1024 that a core keeps.
         slowed = [call for call in self.assert_all_right(process)["runs"][0]["outliers"]
                   if call["stages"].get("handler", 0) >= 100 * MS]
