@@ -4,7 +4,8 @@
   testrpc --self --engine null,read --size 4K-64K --histogram --json result.json
   scripts/hdr-log.py result.json > result.hlog
 
-One line for each run, tagged with its engine, size and window. Values are nanoseconds, to three digits;
+One line for each run, tagged with its engine, size and window, and with what else tells it from others:
+the rate of an open loop, active connections, a number where a run was made several times. Values are nanoseconds, to three digits;
 testrpc knows them to 1 %. HistogramLogAnalyzer, hdr-plot and the like draw it. Exit status: 0; 2: the file
 is none of testrpc's, or was made without --histogram.
 """
@@ -58,6 +59,19 @@ def encode(buckets):
     return base64.b64encode(struct.pack(">ii", COMPRESSED_COOKIE, len(packed)) + packed).decode()
 
 
+def tags(runs):
+    """One for each run, without commas and blanks. Tools take lines of one tag as one series."""
+    seen = {}
+    for run in runs:
+        tag = f"{run['engine']}-{run['size']}-{run['window']}"
+        if run.get("rate") is not None:
+            tag += f"-{run['rate']:.6g}/s"
+        if run.get("active") != run.get("connections"):
+            tag += f"-{run['active']}-active"
+        seen[tag] = seen.get(tag, 0) + 1
+        yield tag if seen[tag] == 1 else f"{tag}-{seen[tag]}"
+
+
 def lines(result):
     began = calendar.timegm(time.strptime(result["time"], "%Y-%m-%dT%H:%M:%SZ"))
     yield f"#[testrpc {result['version']} ({result['revision']}): {' '.join(result['command'])}]"
@@ -65,9 +79,7 @@ def lines(result):
     yield f"#[StartTime: {began}.000 (seconds since epoch), {result['time']}]"
     yield '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"'
     at = 0.0
-    for run in result["runs"]:
-        # A tag has no commas and no blanks.
-        tag = f"{run['engine']}-{run['size']}-{run['window']}"
+    for run, tag in zip(result["runs"], tags(result["runs"])):
         longest = max((value for value, count in run["histogram"] if count), default=0)
         yield f"Tag={tag},{at:.3f},{run['seconds']:.3f},{longest / 1e6:.3f},{encode(run['histogram'])}"
         at += run["seconds"]

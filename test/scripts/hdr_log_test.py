@@ -77,6 +77,15 @@ class Log(unittest.TestCase):
         self.assertEqual(second[:2], ["Tag=read-4096-1", "2.000"])
         self.assertEqual(decoded(second[4]), [(7, 3)])
 
+    def test_every_run_has_a_tag_of_its_own(self):
+        run = RESULT["runs"][0]
+        opened = [{**run, "rate": rate} for rate in (1000.0, 2500.5)]
+        some = {**run, "connections": 8, "active": 2}
+        out = self.run_script({**RESULT, "runs": [run, *opened, some, run, run]})
+        self.assertEqual([line.split(",")[0] for line in out.stdout.splitlines()[4:]],
+                         ["Tag=null-0-1", "Tag=null-0-1-1000/s", "Tag=null-0-1-2500.5/s", "Tag=null-0-1-2-active",
+                          "Tag=null-0-1-2", "Tag=null-0-1-3"])
+
     def test_counts_and_values_come_back(self):
         values = [1, 2, 2047, 2048, 2049, 4095, 4096, 123_456, 10**9, 3 * 10**12]
         got = decoded(hdr_log.encode([(value, 10**k + 1) for k, value in enumerate(values)]))
