@@ -91,7 +91,7 @@ namespace {
 // "FIRST-LAST" is FIRST, twice that, and so on, and LAST; anything else one value. Each by `parse`.
 template <typename Parse>
 Result<void> take_range(std::vector<uint32_t>& values, const std::string& part, Parse&& parse) {
-  const size_t dash = part.find('-');
+  const size_t dash = part.find('-', 1);  // a sign is none
   Result<uint32_t> first = parse(part.substr(0, dash));
   if (!first || dash == std::string::npos) {
     if (first)

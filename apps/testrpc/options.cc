@@ -209,6 +209,13 @@ Result<Options> parse_options(int argc, char** argv) {
   auto divider = std::ranges::find_if(words, [](char* w) { return std::string_view(w) == "--"; });
   if (divider != words.end()) {
     options.eal.assign(words.begin(), divider);
+    for (const std::string& word : options.eal) {
+      if (word == "-h" || word == "--help")
+        return fail(Errc::kInvalidArgument,
+                    "'" + word +
+                        "' before -- would be EAL's: DPDK's guides have its arguments, and --help "
+                        "alone lists those of testrpc");
+    }
     words = words.subspan(static_cast<size_t>(divider - words.begin()) + 1);
   }
   for (size_t at = 0; at < words.size();) {

@@ -65,9 +65,17 @@ std::string maybe(double value, const char* how) {
   return value > 0 ? format(how, value) : "-";
 }
 
+// At most nine columns; three digits where there are fewer before the point.
+std::string rate_text(double per_s) {
+  return format(per_s > 0 && per_s < 99.95 ? "%.3g"
+                : per_s < 999'999'999.5    ? "%.0f"
+                                           : "%.4g",
+                per_s);
+}
+
 // With an exclamation mark where calls went wrong: a line below the table says how.
 std::string throughput_text(const RunResult& r) {
-  return format(r.flawless() ? "%.0f" : "!%.0f", r.calls_per_s());
+  return (r.flawless() ? "" : "!") + rate_text(r.calls_per_s());
 }
 
 void print_latencies(const RunResult& r) {
@@ -107,8 +115,8 @@ void print_open_heading(bool repeated) {
 }
 
 void print_open_row(const RunResult& r) {
-  std::printf("%-8s%6s%6u%10.0f%10s%11s", r.spec.engine->name, sizes_text(r.spec).c_str(),
-              r.spec.window, r.rate, throughput_text(r).c_str(),
+  std::printf("%-8s%6s%6u%10s%10s%11s", r.spec.engine->name, sizes_text(r.spec).c_str(),
+              r.spec.window, rate_text(r.rate).c_str(), throughput_text(r).c_str(),
               r.repeated ? spread_text(r).c_str() : std::to_string(r.not_made).c_str());
   print_latencies(r);
   std::printf("\n");
@@ -140,9 +148,9 @@ void print_failures(const RunResult& r, const char* name) {
 
 void print_saturation(const RunResult& r, const char* name) {
   if (r.saturated())
-    std::printf("SATURATED: %s: offered %.0f RPC/s, achieved %.0f; %" PRIu64 " of %" PRIu64
-                " not made\n",
-                name, r.rate, r.calls_per_s(), r.not_made, r.due);
+    std::printf(
+        "SATURATED: %s: offered %s RPC/s, achieved %s; %" PRIu64 " of %" PRIu64 " not made\n", name,
+        rate_text(r.rate).c_str(), rate_text(r.calls_per_s()).c_str(), r.not_made, r.due);
 }
 
 void print_mix(const RunResult& r, const char* name) {
@@ -177,16 +185,17 @@ void print_nfs3_calls(const RunResult& r, const char* name) {
 // Rows of one engine, size and window differ by this alone.
 void print_active(const RunResult& r, const char* name) {
   if (r.spec.idle != 0)
-    std::printf("IDLE in %s: %u connections, while %u made calls: %.0f RPC/s\n", name, r.spec.idle,
-                r.spec.active, r.calls_per_s());
+    std::printf("IDLE in %s: %u connections, while %u made calls: %s RPC/s\n", name, r.spec.idle,
+                r.spec.active, rate_text(r.calls_per_s()).c_str());
 }
 
 void print_targets(const RunResult& r, const char* name) {
   for (size_t i = 0; i < r.by_target.size(); ++i) {
     const Share& share = r.by_target[i];
-    std::printf("TARGET in %s: %s\n  %u connections, %s%.0f RPC/s, p50 %s, p99 %s, p99.9 %s\n",
-                name, r.targets[i].c_str(), r.connections_of_target[i], share.wrong == 0 ? "" : "!",
-                per_second(share.right, r.seconds), latency_text(r, share.latency.told(50)).c_str(),
+    std::printf("TARGET in %s: %s\n  %u connections, %s%s RPC/s, p50 %s, p99 %s, p99.9 %s\n", name,
+                r.targets[i].c_str(), r.connections_of_target[i], share.wrong == 0 ? "" : "!",
+                rate_text(per_second(share.right, r.seconds)).c_str(),
+                latency_text(r, share.latency.told(50)).c_str(),
                 latency_text(r, share.latency.told(99)).c_str(),
                 latency_text(r, share.latency.told(99.9)).c_str());
   }

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -19,6 +20,14 @@ constexpr int kMostLinks = 40;  // as the kernel has it
 
 Result<void> system_error(const std::string& what) {
   return fail(Errc::kSystem, what + ": " + std::strerror(errno));
+}
+
+// Before anything was done: a place that is not there was never meant.
+Result<void> bad_place(const std::string& path) {
+  constexpr int kOfThePath[] = {ENOENT, ENOTDIR, EISDIR, ELOOP, ENAMETOOLONG};
+  const bool wrong = std::ranges::find(kOfThePath, errno) != std::end(kOfThePath);
+  return fail(wrong ? Errc::kInvalidArgument : Errc::kSystem,
+              "cannot write " + path + ": " + std::strerror(errno));
 }
 
 // Where a symbolic link leads, whether anything is there or not; else the path itself.
@@ -88,6 +97,11 @@ bool same_place(const std::string& one, const std::string& other) {
   return resolved(one) == resolved(other);
 }
 
+std::string folder_of(const std::string& path) {
+  const std::string folder = std::filesystem::path(target_of(path)).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
 bool is_stdouts(const std::string& path) {
   struct stat there = {}, out = {};
   return stat(path.c_str(), &there) == 0 && fstat(STDOUT_FILENO, &out) == 0 &&
@@ -111,12 +125,12 @@ Result<ResultFile> ResultFile::open(const std::string& path) {
   struct stat there = {};
   const bool exists = stat(path.c_str(), &there) == 0;
   if (!exists && errno != ENOENT)
-    return tl::unexpected(system_error("cannot write " + path).error());
+    return tl::unexpected(bad_place(path).error());
   const bool writable = exists && !S_ISDIR(there.st_mode) && access(path.c_str(), W_OK) == 0;
   if (exists && !S_ISREG(there.st_mode)) {
     errno = S_ISDIR(there.st_mode) ? EISDIR : errno;
     if (!writable)
-      return tl::unexpected(system_error("cannot write " + path).error());
+      return tl::unexpected(bad_place(path).error());
     return file;
   }
   file.path_ = target_of(path);
@@ -124,7 +138,7 @@ Result<ResultFile> ResultFile::open(const std::string& path) {
   const int fd = make_beside(file.path_, name);
   file.replaced_ = fd >= 0;
   if (fd < 0 && !writable)
-    return tl::unexpected(system_error("cannot write " + path).error());
+    return tl::unexpected(bad_place(path).error());
   if (fd >= 0) {
     close(fd);
     unlink(name.c_str());
@@ -213,6 +227,8 @@ Result<ResultFiles> ResultFiles::open(const Options& options) {
   if (!options.capture.empty() && same_place(options.capture, "/dev/stdout"))
     return fail(Errc::kInvalidArgument,
                 "--capture and stdout are the same file, where the table goes as well");
+  if (!options.capture.empty() && access(folder_of(options.capture).c_str(), F_OK) != 0)
+    return tl::unexpected(bad_place(options.capture).error());
   ResultFiles files;
   for (auto [file, path] :
        {std::pair{&files.json, &options.json}, std::pair{&files.csv, &options.csv}}) {

@@ -7,7 +7,7 @@
 namespace rrdk::testrpc {
 namespace {
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   return "'" + std::string(text) + "'";
 }
 
@@ -21,7 +21,7 @@ bool whole_number(std::string_view text, uint64_t& value) {
 Result<uint64_t> parse_count(std::string_view text, uint64_t low, uint64_t high) {
   uint64_t value = 0;
   if (!whole_number(text, value) || value < low || value > high) {
-    return fail(Errc::kInvalidArgument, quoted(text) + " is not a number from " +
+    return fail(Errc::kInvalidArgument, in_quotes(text) + " is not a number from " +
                                             std::to_string(low) + " to " + std::to_string(high));
   }
   return value;
@@ -42,7 +42,7 @@ Result<uint64_t> parse_bytes(std::string_view text, uint64_t low, uint64_t high)
     digits.remove_suffix(1);
   uint64_t value = 0;
   if (!whole_number(digits, value) || value > high / unit || value * unit < low) {
-    return fail(Errc::kInvalidArgument, quoted(text) + " is not a size from " + size_text(low) +
+    return fail(Errc::kInvalidArgument, in_quotes(text) + " is not a size from " + size_text(low) +
                                             " to " + size_text(high) + ", such as 1000, 4K or 1M");
   }
   return value * unit;
@@ -61,7 +61,7 @@ Result<double> parse_positive(const std::string& text) {
   if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value) ||
       value <= 0 || value > kMost)
     return fail(Errc::kInvalidArgument,
-                quoted(text) + " is not a number above 0 and of at most 1000000000");
+                in_quotes(text) + " is not a number above 0 and of at most 1000000000");
   return Result<double>(value);
 }
 

@@ -75,6 +75,22 @@ class Mistakes(harness.Case):
     def test_bad_window(self):
         self.assert_refused("--self", "--window", "0")
 
+    def test_a_minus_is_no_range(self):
+        for option, value in (("--window", "-1"), ("--size", "-4K"), ("--active", "-1-2")):
+            process = self.run_testrpc("--self", option, value)
+            self.assert_fails_with_one_line(process, f"{option}: '{value.removesuffix('-2')}' is not a ", status=2)
+
+    def test_places_that_are_not_there(self):
+        for option in ("--json", "--csv", "--capture"):
+            for role in (["--self"], ["--server", self.uri] if option == "--capture" else ["--client", self.uri]):
+                process = self.run_testrpc(*role, option, f"{self.folder}/none/x")
+                self.assert_fails_with_one_line(process, "none/x: No such file or directory", status=2)
+
+    def test_help_that_would_be_eals(self):
+        for word in ("-h", "--help"):
+            process = self.run_testrpc(word, "--", "--self", *CALL)
+            self.assert_fails_with_one_line(process, f"'{word}' before -- would be EAL's", status=2)
+
     def test_bad_number(self):
         self.assert_refused("--self", "--rate", "many")
 

@@ -211,7 +211,7 @@ class Json(harness.Case):
         self.assertEqual(os.listdir(self.folder), ["result.json"])
 
     def test_a_folder_is_refused(self):
-        self.assert_fails_with_one_line(self.run_testrpc(*QUICK, "--json", self.folder), "directory")
+        self.assert_fails_with_one_line(self.run_testrpc(*QUICK, "--json", self.folder), "directory", status=2)
 
     def test_steady_state_allocates_and_registers_nothing(self):
         process = self.run_testrpc("--self", "--engine",
@@ -233,7 +233,7 @@ class Json(harness.Case):
     def test_a_file_that_can_not_be_written_is_an_error(self):
         process = self.run_testrpc("--self", "--engine", "null", "--count", "10", "--json",
                                    f"{self.folder}/none/result.json")
-        self.assert_fails_with_one_line(process, "none/result.json")
+        self.assert_fails_with_one_line(process, "none/result.json", status=2)
 
 
 class Loops(harness.Case):
@@ -257,7 +257,7 @@ class Loops(harness.Case):
         self.assertRegex(process.output, r"SATURATED: read 1M w=1: offered 10000000 RPC/s, achieved \d+; \d+ of "
                                          r"10000000 not made")
         row = next(line for line in process.lines if line.startswith("read  "))
-        self.assertRegex(row, r"^read +1M +1 +10000000 +\d+ +\d+( +[\d.]+(us|ms|s)){4}$")
+        self.assertRegex(row, r"^read +1M +1 +10000000 +\d+ +\d+( +([\d.]+(us|ms|s)|-)){4}$")
 
     def test_open_loop_of_a_core_that_sleeps(self):
         # How well it wakes up is for test_runtime's ApplicationTimers; here no call gets lost in it.
@@ -311,6 +311,12 @@ class Loops(harness.Case):
     def pinned_to(self, process):
         """The CPUs that the main thread may use."""
         return os.sched_getaffinity(process.pid)
+
+    def test_two_of_eals_cores_on_one_cpu_are_one_cpu(self):
+        cpu = min(os.sched_getaffinity(0))
+        process = self.run_testrpc("--lcores", f"(0,1)@{cpu}", "--", "--self", "--engine", "null", "--count", "5")
+        self.assert_status(process, 0)
+        self.assertIn("client and server share one CPU, both yield", process.output)
 
     def test_a_client_stays_on_eals_core_or_on_that_of_cpu(self):
         cpus = sorted(os.sched_getaffinity(0))

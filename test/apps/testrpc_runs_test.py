@@ -121,6 +121,12 @@ class Arrivals(Case):
         process = self.run_testrpc("--self", "--engine", "null", "--rate", "2000", *arguments, "--json", self.json_path)
         return process, self.assert_all_right(process)["runs"][0]
 
+    def test_any_rate_has_its_digits_and_its_column(self):
+        for rate, shown in (("0.5", "0.5"), ("1000000000", "1e+09")):
+            process, run = self.opened("--rate", rate, "--count", "1")
+            self.assertEqual(run["rate"], float(rate))
+            self.assertRegex(process.output, rf"\nnull +- +64 +{re.escape(shown)} +\S+ +0 ")
+
     def test_of_a_poisson_process_the_seed_decides_how_many_calls_are_due(self):
         process, run = self.opened("--arrivals", "poisson", "--duration", "0.5", "--seed", "77")
         self.assertEqual((run["arrivals"], run["seed"]), ("poisson", 77))
