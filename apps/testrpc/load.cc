@@ -503,8 +503,10 @@ void Load::submit(Slot& slot, uint64_t intended_ns) {
   ++submitted_;
   ++in_flight_;
   Encoder& args = slot.call.begin(slot.engine->binding(), slot.draw.procedure);
-  slot.call.set_timeout_ms(options_->timeout_ms);
-  slot.call.set_retransmit(options_->retransmit);
+  if (options_->timeout_ms != session_.call_timeout_ms())
+    slot.call.set_timeout_ms(options_->timeout_ms);
+  if (options_->retransmit != session_.retransmits())
+    slot.call.set_retransmit(options_->retransmit);
   slot.engine->prepare(slot.draw, args, slot.call);
   slot.call.submit(
       [](Call&, void* argument) {

@@ -134,6 +134,8 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options,
   if (!options.rfc5666)
     client_options.backward_credits = backward_credits(options);
   client_options.rfc5666 = {.enabled = options.rfc5666, .read_replies = true};
+  session->call_timeout_ms_ = client_options.call_timeout_ms;
+  session->retransmits_ = client_options.retransmit;
   Result<std::unique_ptr<Client>> client = Client::create(*session->runtime_, client_options);
   if (!client)
     return tl::unexpected(client.error());

@@ -70,6 +70,9 @@ class Session {
   Memory& memory() { return *memory_; }
   Runtime& runtime() { return *runtime_; }
   IdlePolicy idle() const { return idle_; }
+  // What calls have that say nothing of it.
+  uint32_t call_timeout_ms() const { return call_timeout_ms_; }
+  bool retransmits() const { return retransmits_; }
   double connect_seconds() const { return connect_seconds_; }  // that making the connections took
   std::span<const std::unique_ptr<ClientConnection>> connections() const { return connections_; }
 
@@ -84,6 +87,8 @@ class Session {
                        const Binding& program);
 
   IdlePolicy idle_ = IdlePolicy::kYield;
+  uint32_t call_timeout_ms_ = 0;
+  bool retransmits_ = false;
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<Runtime> runtime_;
   std::unique_ptr<Client> client_;

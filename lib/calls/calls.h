@@ -118,6 +118,7 @@ struct Call::Impl : engine::OutgoingCall, runtime::WorkItem {
   [[gnu::noinline]] void begin_anew(const Binding& its, uint32_t its_procedure) noexcept;
   void drop_extras() noexcept;
   Impl* add_extra() noexcept;
+  Impl* add_to_reply() noexcept;
   bool has_space(size_t segments) noexcept;
   void add_room(std::span<const MemorySpan> segments) noexcept;
   void add_room(Buffer room, uint32_t length) noexcept;
@@ -160,7 +161,7 @@ struct Call::Impl : engine::OutgoingCall, runtime::WorkItem {
   Phase phase = Phase::kIdle;
   bool begun = false;      // and not submitted since
   bool has_extras = true;  // begin() has something to take back: offers, or what set_...() has set
-  bool reply_planned = false;  // plan_reply() has been asked since
+  bool reply_planned = false;  // as it is for calls without rooms or bytes of their own
   bool retransmit = false;
   bool timed = false;  // seen since submit(): its deadline is set, if it has one
   // Callers see whether it is in flight; the phase is the core's alone.

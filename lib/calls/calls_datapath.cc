@@ -62,7 +62,7 @@ void Call::Impl::begin_anew(const Binding& its, uint32_t its_procedure) noexcept
 
 // Takes back what was said of the last call only.
 void Call::Impl::drop_extras() noexcept {
-  has_extras = reply_planned = false;
+  has_extras = false;
   timeout_ms = caller.defaults.timeout_ms;
   retransmit = caller.defaults.retransmit;
   variable_reply = 0;
@@ -87,7 +87,7 @@ bool Call::Impl::has_space(size_t segments) noexcept {
 }
 
 void Call::Impl::add_room(std::span<const MemorySpan> segments) noexcept {
-  if (add_extra() == nullptr) [[unlikely]]
+  if (add_to_reply() == nullptr) [[unlikely]]
     return;
   for (const MemorySpan& span : segments) {
     if (!caller.memory.contains(span)) [[unlikely]]
@@ -102,7 +102,7 @@ void Call::Impl::add_room(std::span<const MemorySpan> segments) noexcept {
 }
 
 void Call::Impl::add_room(Buffer room, uint32_t length) noexcept {
-  if (add_extra() == nullptr) [[unlikely]]
+  if (add_to_reply() == nullptr) [[unlikely]]
     return;
   if (!has_space(1)) [[unlikely]]
     return;
@@ -134,17 +134,24 @@ Call::Impl* Call::Impl::add_extra() noexcept {
   if (!begun) [[unlikely]]
     return nullptr;
   has_extras = true;
-  reply_planned = false;
   return this;
 }
 
+// And its reply is another one than without it.
+Call::Impl* Call::Impl::add_to_reply() noexcept {
+  Impl* const its = add_extra();
+  if (its != nullptr)
+    reply_planned = false;
+  return its;
+}
+
 void Call::expect_reply(uint64_t bytes) noexcept {
-  if (Impl* const c = impl_->add_extra())
+  if (Impl* const c = impl_->add_to_reply())
     c->variable_reply = bytes;
 }
 
 void Call::forbid_ddp(uint32_t growth) noexcept {
-  if (Impl* const c = impl_->add_extra()) {
+  if (Impl* const c = impl_->add_to_reply()) {
     c->transformed = true;
     c->growth = growth;
   }
@@ -206,7 +213,7 @@ void Call::Impl::plan_reply() noexcept {
   max_reply = Binding::max_reply_of(entry, variable);
   no_ddp = transformed;
   only_short = !Binding::allows_long_of(entry);
-  reply_planned = binding_ok && !has_extras;
+  reply_planned = binding_ok && !transformed && num_rooms == 0 && variable_reply == 0;
 }
 
 bool Call::submit(Completion completion, void* argument) noexcept {
