@@ -125,7 +125,10 @@ suite_format() {
   run_case clang-format clang-format-19 --dry-run -Werror "${files[@]}"
 }
 
-suite_hygiene() { run_case repository scripts/check-hygiene.py; }
+suite_hygiene() {
+  run_case repository scripts/check-hygiene.py
+  run_case words scripts/check-words.py
+}
 suite_layers() { run_case includes scripts/check-layers.py; }
 suite_datapath() { run_case names scripts/check-datapath.py; }
 suite_conformance() { run_case page scripts/conformance.py --check; }
