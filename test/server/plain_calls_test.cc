@@ -25,9 +25,14 @@ constexpr uint32_t kRefuse = 5;  // -> never
 constexpr uint32_t kOwn = 6;     // as kRun, but not to be run twice: no plain call
 constexpr uint32_t kFetch = 7;   // count -> eligible opaque<> of memory that stays
 constexpr uint32_t kTell = 8;    // -> no bytes, behind a call to the client
+constexpr uint32_t kMirror = 9;  // opaque<> -> the same, eligible, where it lies in the call
+constexpr uint32_t kInner = 10;  // word -> word, and it as an eligible opaque<>, where that lies
+constexpr uint32_t kWork = 11;   // as kRun, on a worker
 
 constexpr ProcedureBinding kPlainProcedures[] = {
     {.procedure = kFetch, .name = "FETCH", .eligible_results = 1, .fixed_results = 4},
+    {.procedure = kMirror, .name = "MIRROR", .eligible_results = 1, .fixed_results = 4},
+    {.procedure = kInner, .name = "INNER", .eligible_results = 1, .fixed_results = 8},
 };
 constexpr Binding kPlain = {
     .program = 0x20005602, .version = 1, .name = "plain", .procedures = kPlainProcedures};
@@ -86,25 +91,46 @@ void tell(ServerCall call, void* context) {
   std::move(call).reply();
 }
 
+void mirror(ServerCall call, void*) {
+  const ItemView bytes = call.args().get_opaque(UINT32_MAX);
+  call.results().put_item(call.memory().span_of(bytes.data(), bytes.size()), Ddp::kEligible);
+  std::move(call).reply();
+}
+
+void inner(ServerCall call, void*) {
+  std::byte* const word = call.results().put_run(4);
+  xdr::store_u32(word, call.args().get_u32());
+  call.results().put_item(call.memory().span_of(word, 4), Ddp::kEligible);
+  std::move(call).reply();
+}
+
 constexpr Procedure kPlainTable[] = {
-    {kRun, run},     {kAct, act},       {kBlob, blob},
-    {kHold, hold},   {kRefuse, refuse}, {kOwn, run, Dispatch::kInline, false},
-    {kFetch, fetch}, {kTell, tell},
+    {kRun, run},
+    {kAct, act},
+    {kBlob, blob},
+    {kHold, hold},
+    {kRefuse, refuse},
+    {kOwn, run, Dispatch::kInline, false},
+    {kFetch, fetch},
+    {kTell, tell},
+    {kMirror, mirror},
+    {kInner, inner},
+    {kWork, run, Dispatch::kWorker},
 };
 
 // Messages that core 0 has taken where they lay.
-uint64_t taken_in_place(Runtime& runtime) {
+uint64_t taken_in_place(Runtime& runtime, const std::string& uri) {
   auto& impl = Internals::of(runtime);
-  const fabric::Driver& shm = *fabric::find_driver("shm:").value();
-  runtime::OpenDevice* const device = impl.device(shm, "shm:", fabric::Purpose::kListening).value();
+  runtime::OpenDevice* const device = impl.open_device(*fabric::find_driver(uri).value());
   return impl.cores[0]->completion_queue(*device).value()->lane_messages();
 }
 
 class PlainCalls : public testing::Test {
  protected:
-  explicit PlainCalls(const ServerOptions& options = {}, const RuntimeOptions& cores = {})
+  explicit PlainCalls(const ServerOptions& options = {}, const RuntimeOptions& cores = {},
+                      const std::string& where = "shm:" + socket_path())
       : ends_(cores, options, {},
-              {{.binding = &kPlain, .procedures = kPlainTable, .context = &deeds_}}) {
+              {{.binding = &kPlain, .procedures = kPlainTable, .context = &deeds_}}, where) {
     deeds_.data = ends_.memory->allocate(kData).value();
     for (uint32_t at = 0; at != kData; ++at)
       deeds_.data.data()[at] = pattern(at);
@@ -171,7 +197,7 @@ class PlainCalls : public testing::Test {
   void until(RawClient& client, Done&& done) {
     wait_until(done, [&] { return pass(client), 1; });
   }
-  uint64_t in_place() { return taken_in_place(*ends_.runtime); }
+  uint64_t in_place() { return taken_in_place(*ends_.runtime, ends_.uri); }
   uint32_t available(uint32_t bytes) const { return ends_.memory->audit_fitting(bytes).available; }
 
   Deeds deeds_;
@@ -342,6 +368,32 @@ TEST_F(PlainCalls, AreSeenByACaptureThatAHandlerStarts) {
   ::unlink(file.c_str());
 }
 
+// Two results of one burst that lie in what the next call of it would use again: the client looks
+// for them when both have been given.
+TEST_F(PlainCalls, MayAnswerWithBytesOfTheirOwn) {
+  for (const uint32_t procedure : {kMirror, kInner}) {
+    settle();
+    Buffer rooms[] = {ends_.memory->get(4096), ends_.memory->get(4096)};
+    uint32_t xids[2];
+    const uint64_t before = in_place();
+    for (uint32_t i = 0; i != 2; ++i) {
+      const uint32_t key = client_->expose(rooms[i].first(4096));
+      xids[i] = send(*client_,
+                     {.procedure = procedure,
+                      .arguments = procedure == kMirror ? Words{4, 70 + i} : Words{70 + i},
+                      .lists = Words{0, 1, 1} + segment(key, 4096, rooms[i].data()) + Words{0, 0}});
+    }
+    const auto replied = [&] { return ends_.server->stats()[Counter::kRepliesSent]; };
+    const uint64_t replies = replied();
+    wait_until([&] { return replied() == replies + 2; }, [&] { return ends_.runtime->poll(0), 1; });
+    EXPECT_GT(in_place(), before);
+    for (uint32_t i = 0; i != 2; ++i) {
+      EXPECT_EQ(answer_to(*client_, xids[i]).type(), 0u);
+      EXPECT_EQ(xdr::load_u32(rooms[i].data()), 70 + i) << "of procedure " << procedure;
+    }
+  }
+}
+
 // Shows: V1-ERR-19
 TEST_F(PlainCalls, WhoseResultIsRefusedCostTheirConnectionOnce) {
   constexpr uint32_t kNoKey = 0x77777777;
@@ -401,6 +453,93 @@ TEST_F(StalledPlainCalls, EndTheirConnectionWhenItsClientTakesNoResult) {
   const auto stalled = [&] { return ends_.server->stats()[Counter::kClosedStalled] == 1; };
   wait_until(stalled, [&] { return ends_.runtime->poll(0), 1; });
   EXPECT_EQ(in_place(), before + 1);
+}
+
+// A handler acts amid a burst: of short calls, which have all been received, or of long ones, of
+// which its own ends where what the driver receives at once does.
+class PlainCallsOverIwarp : public PlainCalls {
+ protected:
+  PlainCallsOverIwarp() : PlainCalls({}, {}, "iwarp://127.0.0.1:0") {}
+  void send_burst(bool is_long, std::function<void()> what) {
+    constexpr uint32_t kLong = 1001;  // words: 4096 bytes of TCP with all headers
+    deeds_.act = std::move(what);
+    for (uint32_t word = 1; word <= kBurst; ++word) {
+      Words arguments(is_long ? kLong : 1);
+      arguments[0] = word;
+      xids_.push_back(send(*client_, word == kActing ? kAct : kRun, arguments));
+    }
+  }
+
+  void start_capture_in_burst(bool is_long) {
+    const std::string file = socket_path() + ".pcap";
+    settle();
+    const uint64_t before = in_place();
+    send_burst(is_long, [&] { EXPECT_TRUE(ends_.runtime->start_capture(file)); });
+    until(*client_, [&] { return client_->received.size() == kBurst || client_->down(); });
+    EXPECT_EQ(in_place(), before + kActing);
+    EXPECT_EQ(deeds_.ran, before_ + behind_);
+    ASSERT_EQ(client_->received.size(), kBurst);
+    for (uint32_t i = 0; i != kBurst; ++i)
+      EXPECT_EQ(client_->received[i].xid(), xids_[i]);
+    const uint64_t replies = kBurst - kActing + 1;  // from its own on
+    EXPECT_GE(ends_.runtime->stop_capture().captured, replies);
+    ::unlink(file.c_str());
+  }
+
+  static constexpr uint32_t kBurst = 11;
+  static constexpr uint32_t kActing = 8;  // of the long ones in 32 KiB
+  const Words before_ = {1, 2, 3, 4, 5, 6, 7};
+  const Words behind_ = {9, 10, 11};
+  Words xids_;
+};
+
+TEST_F(PlainCallsOverIwarp, GoTheGeneralWayBehindAHandlerThatStartsACapture) {
+  start_capture_in_burst(/*is_long=*/false);
+}
+
+TEST_F(PlainCallsOverIwarp, GoTheGeneralWayWhenTheyComeAfterIt) {
+  start_capture_in_burst(/*is_long=*/true);
+}
+
+TEST_F(PlainCallsOverIwarp, AreSeenByFaultsThatAHandlerPlans) {
+  settle();
+  send_burst(/*is_long=*/false, [&] {
+    EXPECT_TRUE(ends_.runtime->set_faults(parse_fault_plan("receive-error=1/1").value()));
+  });
+  until(*client_, [&] { return client_->down(); });
+  EXPECT_EQ(ends_.runtime->fault_counts().receive, 1u);
+  EXPECT_EQ(deeds_.ran, before_) << "those behind it came in good order";
+}
+
+class PlainCallsOfWorkers : public PlainCalls {
+ protected:
+  static constexpr uint32_t kCredits = 4;
+  PlainCallsOfWorkers() : PlainCalls({.credits = kCredits}, {.worker_cpus = {-1}}) {}
+};
+
+// A client makes as many calls beyond its credits as it may, and then one more, in a burst.
+TEST_F(PlainCallsOfWorkers, AreNotRunBehindOneThatEndsTheirConnection) {
+  constexpr uint32_t kForgiven = 64;
+  settle();
+  for (uint32_t beyond = 0; beyond != kForgiven; ++beyond) {
+    for (uint32_t calls = 0; calls != kCredits + 1; ++calls)
+      send(*client_, kHold);
+    until(*client_, [&] { return deeds_.keeper.kept() == kCredits + 1; });
+    deeds_.keeper.release();
+    until(*client_, [&] { return client_->received.size() == kCredits + 1; });
+    client_->received.clear();
+  }
+  for (uint32_t calls = 0; calls != 8; ++calls)
+    call(*client_, kRun, {0});
+  deeds_.ran.clear();
+  EXPECT_EQ(ends_.server->stats()[Refusal::kCreditOverrun], kForgiven);
+  const uint64_t before = in_place();
+  for (uint32_t word = 1; word <= 2 * kCredits; ++word)
+    send(*client_, kWork, {word});
+  until(*client_, [&] { return client_->down(); });
+  until(*client_, [&] { return ends_.server->stats()[Counter::kConnections] == 0; });
+  EXPECT_EQ(in_place(), before + kCredits + 1);
+  EXPECT_LE(deeds_.ran.size(), kCredits + 1);
 }
 
 class LargePlainCalls : public PlainCalls {
@@ -481,7 +620,7 @@ class PlainCallsOfMany : public testing::Test {
     site_.runtime->poll(0);
     return site_.service.runs - before;
   }
-  uint64_t in_place() { return taken_in_place(*site_.runtime); }
+  uint64_t in_place() { return taken_in_place(*site_.runtime, site_.uri); }
 
   Site site_{{}, RuntimeOptions{}};
 
