@@ -15,7 +15,7 @@ build_packages=(
   g++ meson ninja-build pkg-config
   libdpdk-dev      # EAL, rings, command line
   libexpected-dev  # tl::expected
-  libisal-dev      # CRC32C
+  libisal-dev      # CRC32C; gzip of testrpc --metrics
   liburcu-dev      # read-copy-update
   libibverbs-dev librdmacm-dev  # RDMA devices: drivers/verbs
   systemtap-sdt-dev  # static probes: scripts/rrdk-trace.py

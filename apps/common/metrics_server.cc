@@ -1,6 +1,7 @@
 #include "metrics_server.h"
 
 #include <fcntl.h>
+#include <isa-l/igzip_lib.h>
 #include <netdb.h>
 #include <poll.h>
 #include <pthread.h>
@@ -54,22 +55,92 @@ class Socket {
   int fd_;
 };
 
-// The first line of a request's head: "GET /metrics?x HTTP/1.1".
+bool is_same(std::string_view text, std::string_view lower) {
+  const auto small = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+  return std::ranges::equal(text, lower, {}, small);
+}
+
+// The part up to `end`, without blanks around it, which is taken from `text`.
+std::string_view take_part(std::string_view& text, char end) {
+  const size_t at = std::min(text.find(end), text.size());
+  std::string_view part = text.substr(0, at);
+  text.remove_prefix(std::min(at + 1, text.size()));
+  part.remove_prefix(std::min(part.find_first_not_of(" \t\r"), part.size()));
+  return part.substr(0, part.find_last_not_of(" \t\r") + 1);
+}
+
+// The head of a request: "GET /metrics?x HTTP/1.1", and lines of headers.
 struct Request {
   explicit Request(std::string_view head) {
-    const std::string_view line = head.substr(0, head.find_first_of("\r\n"));
+    const std::string_view line = take_part(head, '\n');
     const size_t first = line.find(' '), last = line.rfind(' ');
     is_one = first != 0 && last != std::string_view::npos && first < last &&
-             line.substr(last + 1).starts_with("HTTP/1.");
+             line.substr(last + 1).starts_with("HTTP/");
     if (!is_one)
       return;
+    is_version_1 = line.substr(last + 1).starts_with("HTTP/1.");
     method = line.substr(0, first);
     const std::string_view target = line.substr(first + 1, last - first - 1);
     path = target.substr(0, target.find('?'));
+    while (!head.empty()) {
+      std::string_view value = take_part(head, '\n');
+      const std::string_view name = take_part(value, ':');
+      if (is_same(name, "accept"))
+        accept += (accept.empty() ? "" : ",") + std::string(value);
+      else if (is_same(name, "accept-encoding"))
+        takes_gzip = takes_gzip || has_gzip(value);
+    }
   }
+
+  // "gzip;q=0" refuses it.
+  static bool has_gzip(std::string_view list) {
+    while (!list.empty()) {
+      std::string_view one = take_part(list, ',');
+      if (is_same(take_part(one, ';'), "gzip"))
+        return one.empty() || one.find_first_of("123456789") != std::string_view::npos;
+    }
+    return false;
+  }
+
   bool is_one = false;
+  bool is_version_1 = false;
+  bool takes_gzip = false;
   std::string_view method, path;
+  std::string accept;
 };
+
+// What is answered to those who ask for the same.
+struct Answer {
+  bool is_for(const Request& request) const {
+    return body != nullptr && accept == request.accept && is_packed == request.takes_gzip;
+  }
+  std::string accept;
+  bool is_packed = false;
+  Text body;  // null: there is no memory for it
+  const char* content_type = "";
+};
+
+// By gzip. Empty: it cannot be.
+std::string packed(std::string text) {
+  constexpr size_t kMostAdded = 512;  // to what cannot be packed, beside 5 bytes for each 64 KiB
+  std::string to(text.size() + text.size() / 8192 + kMostAdded, '\0');
+  std::string work(ISAL_DEF_LVL1_DEFAULT, '\0');
+  isal_zstream stream = {};
+  isal_deflate_stateless_init(&stream);
+  stream.gzip_flag = IGZIP_GZIP;
+  stream.level = 1;
+  stream.level_buf = reinterpret_cast<uint8_t*>(work.data());
+  stream.level_buf_size = static_cast<uint32_t>(work.size());
+  stream.end_of_stream = 1;
+  stream.next_in = reinterpret_cast<uint8_t*>(text.data());
+  stream.avail_in = static_cast<uint32_t>(text.size());
+  stream.next_out = reinterpret_cast<uint8_t*>(to.data());
+  stream.avail_out = static_cast<uint32_t>(to.size());
+  if (isal_deflate_stateless(&stream) != COMP_OK)
+    return "";
+  to.resize(stream.total_out);
+  return to;
+}
 
 // Reads until the end of the request's head, writes the answer, and then waits until the peer has
 // taken it: a close with bytes that were not read would take it away from it.
@@ -84,11 +155,11 @@ class Connection {
   bool over() const { return over_ || Clock::now() >= end_; }
   Clock::time_point end() const { return end_; }
 
-  // Goes as far as it can without waiting. `text` makes a text, the first time in a pass.
-  template <typename MakeText>
-  void step(MakeText&& text) {
+  // Goes as far as it can without waiting. `make` has the answer to a request.
+  template <typename Make>
+  void step(Make&& make) {
     if (waits())
-      read_request(text);
+      read_request(make);
     if (writes())
       write();
     if (is_answered())
@@ -107,33 +178,38 @@ class Connection {
     return n > 0 ? static_cast<size_t>(n) : 0;
   }
 
-  template <typename MakeText>
-  void read_request(MakeText&& text) {
+  template <typename Make>
+  void read_request(Make&& make) {
     char part[2048];
     while (const size_t n = receive(part, sizeof part)) {
       request_.append(part, n);
       const bool whole = request_.find("\r\n\r\n") != std::string::npos ||
                          request_.find("\n\n") != std::string::npos;
       if (whole)
-        return answer(Request(request_), text);
+        return answer(Request(request_), make);
       if (request_.size() > kMostRequest)
         return refuse("431 Request Header Fields Too Large", Request(request_));
     }
   }
 
-  template <typename MakeText>
-  void answer(const Request& request, MakeText&& text) {
+  template <typename Make>
+  void answer(const Request& request, Make&& make) {
     if (!request.is_one)
       return refuse("400 Bad Request", request);
+    if (!request.is_version_1)
+      return refuse("505 HTTP Version Not Supported", request);
     if (request.path != kPath)
       return refuse("404 Not Found", request);
     if (request.method != "GET" && request.method != "HEAD")
       return refuse("405 Method Not Allowed", request, "Allow: GET, HEAD\r\n");
-    body_ = text();
+    const Answer& made = make(request);
+    body_ = made.body;
     if (body_ == nullptr)
       return refuse("503 Service Unavailable", request);
     begin_answer("200 OK",
-                 "Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n",
+                 std::string("Content-Type: ") + made.content_type + "\r\n" +
+                     (made.is_packed ? "Content-Encoding: gzip\r\n" : "") +
+                     "Vary: Accept, Accept-Encoding\r\n",
                  request);
   }
 
@@ -292,12 +368,11 @@ void run_anywhere() {
 
 class MetricsServer::Loop {
  public:
-  Loop(std::vector<Socket> listeners, Socket stop, std::string url,
-       std::function<std::string()> text)
+  Loop(std::vector<Socket> listeners, Socket stop, std::string url, const Telemetry& telemetry)
       : listeners_(std::move(listeners)),
         stop_(std::move(stop)),
         url_(std::move(url)),
-        text_(std::move(text)) {
+        telemetry_(telemetry) {
     const SignalsBlocked blocked;
     thread_ = std::thread([this] {
       run_anywhere();
@@ -327,7 +402,7 @@ class MetricsServer::Loop {
 
   // One pass; false: it is to end.
   bool look() {
-    made_ = nullptr;
+    made_ = {};
     std::vector<pollfd> events = {{stop_.fd(), POLLIN, 0}};
     for (const Socket& listener : listeners_)
       events.push_back({listener.fd(), POLLIN, 0});
@@ -382,24 +457,32 @@ class MetricsServer::Loop {
   }
 
   void step(Connection& connection) {
-    connection.step([this] { return made_ != nullptr ? made_ : made_ = make(); });
+    connection.step([this](const Request& request) -> const Answer& {
+      if (!made_.is_for(request))
+        made_ = make(request);
+      return made_;
+    });
   }
 
-  // Those that ask at the same time have the same answer. Null: there is no memory for it.
-  Text make() const {
+  Answer make(const Request& request) const {
     try {
-      return std::make_shared<const std::string>(text_());
+      MetricsAnswer answer = telemetry_.answer(request.accept);
+      std::string body = request.takes_gzip ? packed(answer.text) : "";
+      const bool is_packed = !body.empty();
+      return {request.accept, is_packed,
+              std::make_shared<const std::string>(std::move(is_packed ? body : answer.text)),
+              answer.content_type};
     } catch (const std::bad_alloc&) {
-      return nullptr;
+      return {};
     }
   }
 
   const std::vector<Socket> listeners_;
   const Socket stop_;
   const std::string url_;
-  const std::function<std::string()> text_;
+  const Telemetry& telemetry_;
   std::list<Connection> connections_;  // the oldest first
-  Text made_;                          // in this pass
+  Answer made_;                        // in this pass
   std::thread thread_;
 };
 
@@ -416,7 +499,7 @@ Result<void> MetricsServer::check(const std::string& address) {
 }
 
 Result<std::unique_ptr<MetricsServer>> MetricsServer::start(const std::string& address,
-                                                            std::function<std::string()> text) {
+                                                            const Telemetry& telemetry) {
   Result<Address> at = parse(address);
   if (!at)
     return tl::unexpected(at.error());
@@ -430,7 +513,7 @@ Result<std::unique_ptr<MetricsServer>> MetricsServer::start(const std::string& a
       "http://" + at->host + ":" + std::to_string(port_of(listeners->front())) + std::string(kPath);
   try {
     return std::unique_ptr<MetricsServer>(new MetricsServer(
-        std::make_unique<Loop>(std::move(*listeners), std::move(stop), url, std::move(text))));
+        std::make_unique<Loop>(std::move(*listeners), std::move(stop), url, telemetry)));
   } catch (const std::system_error& error) {
     return fail(Errc::kSystem, std::string("the thread of --metrics: ") + error.what());
   }

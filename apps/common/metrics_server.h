@@ -1,11 +1,11 @@
-// A text by HTTP, for Prometheus and whatever else scrapes metrics.
+// Metrics by HTTP, for Prometheus and whatever else scrapes them.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 
 #include "rrdk/error.h"
+#include "rrdk/telemetry.h"
 
 namespace rrdk::apps {
 
@@ -15,10 +15,10 @@ namespace rrdk::apps {
 class MetricsServer {
  public:
   // Serves /metrics at `address`: "PORT", of the loopback interface, or "HOST:PORT"; port 0: any
-  // that is free. A name is served at all its addresses. `text` runs on the server's thread.
+  // that is free. A name is served at all its addresses. The Telemetry outlives the server.
   // Errors: kBadUri (not an address), kSystem (it cannot be listened at).
   static Result<std::unique_ptr<MetricsServer>> start(const std::string& address,
-                                                      std::function<std::string()> text);
+                                                      const Telemetry& telemetry);
   // Errors: kBadUri (not an address).
   static Result<void> check(const std::string& address);
   ~MetricsServer();

@@ -115,7 +115,7 @@ constexpr Option kOptions[] = {
      "write all messages into FILE, in pcapng format, for Wireshark; --self: the client's",
      [](Options& o, const std::string& v) { return take_capture(o, v); }},
     {"metrics", "PORT|HOST:PORT", Kind::kStart, Group::kResults, kEverybody, nullptr,
-     "serve counters by HTTP at /metrics, as OpenMetrics; --self: the client's",
+     "serve metrics by HTTP at /metrics, for Prometheus; --self: the client's",
      [](Options& o, const std::string& v) { return take_metrics(o, v); }},
     {"json", "FILE", Kind::kStart, Group::kResults, kCallers, nullptr,
      "results for programs; \"-\": to stdout, and the table to stderr",

@@ -15,8 +15,8 @@ Result<Telling> Telling::start(const TelemetrySources& sources, const std::strin
   if (address.empty())
     return telling;
   const EndsAtOnce starting("metrics start");  // may look up a name
-  Result<std::unique_ptr<apps::MetricsServer>> metrics = apps::MetricsServer::start(
-      address, [from = telling.telemetry.get()] { return from->openmetrics(); });
+  Result<std::unique_ptr<apps::MetricsServer>> metrics =
+      apps::MetricsServer::start(address, *telling.telemetry);
   if (!metrics)
     return tl::unexpected(metrics.error());
   telling.metrics = std::move(*metrics);

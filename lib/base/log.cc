@@ -62,27 +62,6 @@ struct TimeText {
   char text[64];
 };
 
-// Of the character at the beginning of `text` the length in UTF-8; 0: it is none (RFC 3629).
-size_t utf8_length(const char* text) {
-  const auto byte = [text](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(0);
-  if (first < 0x80)
-    return 1;
-  const size_t length = first < 0xC2   ? 0
-                        : first < 0xE0 ? 2
-                        : first < 0xF0 ? 3
-                        : first < 0xF5 ? 4
-                                       : 0;
-  // Neither longer than it must be, nor a surrogate, nor beyond U+10FFFF.
-  const unsigned char least = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
-  const unsigned char most = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
-  for (size_t i = 1; i < length; ++i) {
-    if (byte(i) < (i == 1 ? least : 0x80) || byte(i) > (i == 1 ? most : 0xBF))
-      return 0;
-  }
-  return length;
-}
-
 // The inside of a JSON string. What is no UTF-8, such as a path in another encoding, becomes
 // U+FFFD: parsers refuse a line that has it.
 struct JsonText {
@@ -90,7 +69,7 @@ struct JsonText {
     char* to = text;
     while (*line != '\0' && to < text + sizeof text - kLongest) {
       const auto byte = static_cast<unsigned char>(*line);
-      const size_t length = utf8_length(line);
+      const size_t length = base::utf8_length(line);
       if (length == 0)
         to += std::snprintf(to, kLongest, "\\ufffd");
       else if (byte < 0x20 || byte == '"' || byte == '\\')
@@ -223,6 +202,26 @@ LogStyle log_style() {
 }
 
 namespace base {
+
+size_t utf8_length(const char* text) {
+  const auto byte = [text](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80)
+    return 1;
+  const size_t length = first < 0xC2   ? 0
+                        : first < 0xE0 ? 2
+                        : first < 0xF0 ? 3
+                        : first < 0xF5 ? 4
+                                       : 0;
+  // Neither longer than it must be, nor a surrogate, nor beyond U+10FFFF.
+  const unsigned char least = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
+  const unsigned char most = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
+  for (size_t i = 1; i < length; ++i) {
+    if (byte(i) < (i == 1 ? least : 0x80) || byte(i) > (i == 1 ? most : 0xBF))
+      return 0;
+  }
+  return length;
+}
 
 std::optional<uint64_t> LogLimit::allow(uint64_t now_ns) {
   uint64_t next = next_ns_.load(std::memory_order_relaxed);

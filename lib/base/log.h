@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 
@@ -47,5 +48,8 @@ struct AndMore {
   char text[64];
 };
 AndMore and_more(uint64_t left_out);
+
+// Of the character at the beginning of `text` the length in UTF-8; 0: it is none (RFC 3629).
+size_t utf8_length(const char* text);
 
 }  // namespace rrdk::base

@@ -351,14 +351,24 @@ void rrdk_telemetry_destroy(rrdk_telemetry* telemetry) {
   delete telemetry;
 }
 
-size_t rrdk_telemetry_openmetrics(const rrdk_telemetry* telemetry, char* to, size_t size) {
-  const std::string text = telemetry->telemetry->openmetrics();
+static size_t put_text(const std::string& text, char* to, size_t size) {
   if (size != 0) {
     const size_t length = std::min(text.size(), size - 1);
     std::memcpy(to, text.data(), length);
     to[length] = '\0';
   }
   return text.size();
+}
+
+size_t rrdk_telemetry_openmetrics(const rrdk_telemetry* telemetry, char* to, size_t size) {
+  return put_text(telemetry->telemetry->openmetrics(), to, size);
+}
+
+size_t rrdk_telemetry_answer(const rrdk_telemetry* telemetry, const char* accept, char* to,
+                             size_t size, const char** content_type) {
+  const MetricsAnswer answer = telemetry->telemetry->answer(accept != nullptr ? accept : "");
+  *content_type = answer.content_type;
+  return put_text(answer.text, to, size);
 }
 
 uint32_t rrdk_version(void) {

@@ -259,8 +259,10 @@ bool Caller::Impl::accepts(const Binding& binding) {
     base::log_error("%s: %s; its calls end with kInvalidCall", address().c_str(),
                     verdict.error().message.c_str());
   auto ones = std::make_unique<CheckedOnes>();
+  runtime::CalledProgram* const called =
+      verdict ? runtime.called.of(core_.index(), target(), binding) : nullptr;
   ones->all.push_back(
-      {&binding, binding.procedures, calls::null_call_of(binding), verdict.has_value()});
+      {&binding, binding.procedures, calls::null_call_of(binding), called, verdict.has_value()});
   if (checked_ones_ != nullptr) {
     for (const Checked& older : checked_ones_->all) {
       if (older.binding != &binding && ones->all.size() < kMostChecked)

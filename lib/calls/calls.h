@@ -358,6 +358,8 @@ struct Caller::Impl {
 
  private:
   friend class calls::PlainCalls;
+  // Whom the calls are made to, as metrics have it: one of few.
+  virtual std::string target() const { return address_.substr(0, address_.find('?')); }
   // There is no link for a new call.
   virtual void start_without_link(Call::Impl& call) noexcept;
   // Whether it keeps a call that has lost its connection, for the next one.
@@ -368,7 +370,9 @@ struct Caller::Impl {
   void start(Call::Impl& call) noexcept;
   void stop(Call::Impl& call) noexcept;
   void deliver(Call::Impl& call) noexcept;
-  void note_called(engine::StageRecord& stages, const Call::Impl& call) const noexcept;
+  // What its sampled calls are counted in.
+  runtime::CalledProgram* note_called(engine::StageRecord& stages,
+                                      const Call::Impl& call) const noexcept;
   void end_failing() noexcept;
   CallStatus ended_status(Call::Impl& call) noexcept;
 
@@ -390,6 +394,7 @@ struct Caller::Impl {
     const Binding* binding;
     std::span<const ProcedureBinding> procedures;
     calls::NullCall null_call;
+    runtime::CalledProgram* called;  // of the calls that are sampled; null: they are not counted
     bool ok;
 
     bool is(const Binding& other) const noexcept;

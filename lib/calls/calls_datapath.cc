@@ -465,11 +465,14 @@ void Caller::Impl::end_later(Call::Impl& call, CallStatus status) noexcept {
   core().defer(call);
 }
 
-void Caller::Impl::note_called(engine::StageRecord& stages, const Call::Impl& call) const noexcept {
+runtime::CalledProgram* Caller::Impl::note_called(engine::StageRecord& stages,
+                                                  const Call::Impl& call) const noexcept {
   stages.stamp(Stage::kCalled);
   const Binding& binding = *call.binding.load(std::memory_order_relaxed);
   stages.name(carrier_ != nullptr ? carrier_->id() : 0, binding.program, binding.version,
               call.procedure.load(std::memory_order_relaxed));
+  const Checked* const checked = find(binding);
+  return checked != nullptr ? checked->called : nullptr;
 }
 
 // The one place where a call ends. The callback may begin it again, or destroy its Call: the Impl
@@ -487,8 +490,9 @@ void Caller::Impl::deliver(Call::Impl& call) noexcept {
   Completion completion = call.completion.load(std::memory_order_relaxed);
   void* argument = call.argument;
   engine::StageRecord* const stages = std::exchange(call.stages, nullptr);
+  runtime::CalledProgram* called = nullptr;
   if (stages != nullptr) [[unlikely]] {
-    note_called(*stages, call);
+    called = note_called(*stages, call);
     call.stamped = stages;
   }
   call.delivering.store(true, std::memory_order_relaxed);
@@ -497,6 +501,8 @@ void Caller::Impl::deliver(Call::Impl& call) noexcept {
   if (stages != nullptr) [[unlikely]] {
     call.stamped = nullptr;
     stages->stamp(Stage::kEnded);
+    if (called != nullptr)
+      called->note(*stages);
     stages->complete();
   }
   call.delivering.store(false, std::memory_order_release);

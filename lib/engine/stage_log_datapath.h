@@ -15,7 +15,9 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/count.h"
 #include "base/dice.h"
+#include "rrdk/procedure_stats.h"
 #include "rrdk/stages.h"
 
 // Above 0 while somebody has attached to the probe of that name, who counts it (sys/sdt.h).
@@ -123,6 +125,24 @@ struct StageRecord {
   static void put(std::atomic<T>& to, T value) noexcept {
     to.store(value, std::memory_order_release);
   }
+};
+
+// What a DurationHistogram is made of. One thread records, any may read.
+class Durations {
+ public:
+  void record(uint64_t ns) noexcept {
+    ++buckets_[DurationHistogram::bucket_of(ns)];
+    total_ns_ += ns;
+  }
+  void add_to(DurationHistogram& sum) const noexcept {
+    for (size_t i = 0; i < buckets_.size(); ++i)
+      sum.buckets[i] += buckets_[i];
+    sum.total_ns += total_ns_;
+  }
+
+ private:
+  std::array<base::Count, DurationHistogram::kBuckets> buckets_;
+  base::Count total_ns_;
 };
 
 // Everything on the core's thread, but for sample(), inject(), read() and read_slow().

@@ -1,3 +1,5 @@
+#include "rpc/names.h"
+
 #include "rpc/headers_datapath.h"
 #include "rrdk/call_status.h"
 #include "rrdk/rpc.h"
@@ -182,6 +184,16 @@ std::error_code make_error_code(CallStatus status) noexcept {
 }  // namespace rrdk
 
 namespace rrdk::rpc {
+
+std::string name_of(const Binding& binding, uint32_t procedure) {
+  const ProcedureBinding* bound = binding.find(procedure);
+  const bool has_name = bound != nullptr && bound->procedure == procedure && bound->name != nullptr;
+  std::string name = has_name                        ? bound->name
+                     : procedure == kOtherProcedures ? "other procedures"
+                                                     : "procedure " + std::to_string(procedure);
+  return name + " of " +
+         (binding.name != nullptr ? binding.name : "program " + std::to_string(binding.program));
+}
 
 const char* to_string(CallVerdict verdict) noexcept {
   switch (verdict) {

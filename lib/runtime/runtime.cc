@@ -376,6 +376,7 @@ FaultCounts Runtime::fault_counts() const {
 }
 
 void Runtime::stamp_every(uint32_t calls) {
+  impl_->stamp_every = calls;
   for (auto& core : impl_->cores)
     core->call_pool().stages().sample(calls);
 }

@@ -12,6 +12,7 @@
 #include "base/lifetime.h"
 #include "observe/capture.h"
 #include "rrdk/runtime.h"
+#include "runtime/called.h"
 #include "runtime/faults.h"
 #include "runtime/open_device.h"
 #include "runtime/poll_core.h"
@@ -114,6 +115,8 @@ struct Runtime::Impl {
   const RuntimeOptions options;
   uint64_t patience_ns = 5'000'000'000;
   runtime::Faults faults;
+  runtime::CalledPrograms called;  // outlives the cores
+  std::atomic<uint32_t> stamp_every = 0;
   std::atomic<bool> memory_has_faults = false;
   std::mutex capture_mutex;
   bool capture_changes = false;               // its file is being opened, or written to its end

@@ -58,6 +58,8 @@ struct BackwardClient::Impl final : Caller::Impl {
   static void let_go(std::shared_ptr<Impl> impl) noexcept;
 
  private:
+  std::string target() const override { return "clients"; }
+
   struct Farewell : runtime::WorkItem {
     std::shared_ptr<Impl> client;  // itself, until it runs
   };

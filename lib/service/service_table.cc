@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "rpc/names.h"
 
 namespace rrdk::service {
 
@@ -14,17 +15,6 @@ namespace {
 std::string name_of(const Binding& binding) {
   return std::string(binding.name != nullptr ? binding.name : "program") + " (" +
          std::to_string(binding.program) + " version " + std::to_string(binding.version) + ")";
-}
-
-// "READ of blk"
-std::string name_of(const Binding& binding, uint32_t procedure) {
-  const ProcedureBinding* bound = binding.find(procedure);
-  const bool has_name = bound != nullptr && bound->procedure == procedure && bound->name != nullptr;
-  std::string name = has_name                        ? bound->name
-                     : procedure == kOtherProcedures ? "other procedures"
-                                                     : "procedure " + std::to_string(procedure);
-  return name + " of " +
-         (binding.name != nullptr ? binding.name : "program " + std::to_string(binding.program));
 }
 
 // `which`: the number of a result, or the region of one.
@@ -200,7 +190,7 @@ std::vector<ProcedureStats> ServiceTable::procedures() const {
       stats.program = binding.program;
       stats.version = binding.version;
       stats.procedure = number;
-      stats.name = name_of(binding, number);
+      stats.name = rpc::name_of(binding, number);
       for (uint32_t core = 0; core < entry.counters.size(); ++core)
         entry.counters_of(core)[entry.index_of(procedure)].add_to(stats);
     };
@@ -218,7 +208,7 @@ void ServiceTable::note(Mistake mistake, const ServiceEntry& entry, uint32_t num
   std::atomic<uint8_t>& told = entry.told[entry.index_of(entry.find(number))];
   if ((told.fetch_or(bit, std::memory_order_relaxed) & bit) == 0)
     base::log_error("%s: %s; the client gets SYSTEM_ERR (said once for each procedure)",
-                    name_of(*entry.binding, number).c_str(), describe(mistake, which).c_str());
+                    rpc::name_of(*entry.binding, number).c_str(), describe(mistake, which).c_str());
 }
 
 bool ServiceTable::idempotent() const noexcept {

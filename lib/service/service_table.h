@@ -16,27 +16,11 @@
 
 #include "base/count.h"
 #include "base/rcu.h"
+#include "engine/stage_log_datapath.h"
 #include "rrdk/procedure_stats.h"
 #include "rrdk/service.h"
 
 namespace rrdk::service {
-
-class Durations {
- public:
-  void record(uint64_t ns) noexcept {
-    ++buckets_[DurationHistogram::bucket_of(ns)];
-    total_ns_ += ns;
-  }
-  void add_to(DurationHistogram& sum) const noexcept {
-    for (size_t i = 0; i < buckets_.size(); ++i)
-      sum.buckets[i] += buckets_[i];
-    sum.total_ns += total_ns_;
-  }
-
- private:
-  std::array<base::Count, DurationHistogram::kBuckets> buckets_;
-  base::Count total_ns_;
-};
 
 // What ProcedureStats has of one procedure at one core.
 struct alignas(64) ProcedureCounters {
@@ -45,11 +29,11 @@ struct alignas(64) ProcedureCounters {
   base::Count errors;
   base::Count received_bytes;
   base::Count sent_bytes;
-  Durations fetch;
-  Durations decode;
-  Durations queue;
-  Durations handler;
-  Durations reply;
+  engine::Durations fetch;
+  engine::Durations decode;
+  engine::Durations queue;
+  engine::Durations handler;
+  engine::Durations reply;
 
   void add_to(ProcedureStats& sum) const noexcept {
     sum.calls_in_progress += calls_in_progress;

@@ -4,11 +4,14 @@
 #include <cinttypes>
 #include <cstdio>
 
+#include "base/internals.h"
+#include "base/log.h"
 #include "rrdk/client.h"
 #include "rrdk/counters.h"
 #include "rrdk/memory.h"
 #include "rrdk/runtime.h"
 #include "rrdk/server.h"
+#include "runtime/runtime_impl.h"
 
 namespace rrdk::telemetry {
 
@@ -64,12 +67,29 @@ void add_procedures(Collection& to, const Server& server, const std::string& num
   }
 }
 
+// One call in so many is timed: what turns a histogram's count into calls.
+Family sampling(Runtime& runtime) {
+  return {{"runtime_stamp_every", Kind::kGauge, "",
+           "One call in so many is timed (Runtime::stamp_every()). 0: none."},
+          {{{}, Internals::of(runtime).stamp_every, {}}}};
+}
+
 void add_runtime(Collection& to, Runtime& runtime) {
+  to.add({sampling(runtime)}, {});
   for (uint32_t i = 0; i < runtime.num_cores(); ++i)
     to.add(families_of(runtime.stats(i)), {{"core", std::to_string(i)}});
   for (const PoolAudit& pool : runtime.memory().audit())
     to.add(families_of(pool),
            {{"size", std::to_string(pool.buffer_size)}, {"node", std::to_string(pool.numa_node)}});
+}
+
+void add_called(Collection& to, Runtime& runtime) {
+  for (const runtime::CalledStats& called : Internals::of(runtime).called.read()) {
+    to.add(families_of(called), {{"target", called.target},
+                                 {"program", std::to_string(called.program)},
+                                 {"version", std::to_string(called.version)},
+                                 {"procedure", called.name}});
+  }
 }
 
 }  // namespace
@@ -104,17 +124,32 @@ std::vector<Family> families_of(const ProcedureStats& procedure) {
   stats.add(Counter::kReceivedBytes, procedure.received_bytes);
   stats.add(Counter::kSentBytes, procedure.sent_bytes);
   std::vector<Family> families = families_of(stats);
+  if (procedure.handler.count() == 0)
+    return families;
   families.push_back({{"procedure_handler_seconds", Kind::kHistogram, "seconds",
                        "From a handler's entry to its answer, of the calls that are timed."},
                       {{{}, 0, procedure.handler}}});
   families.push_back(
       {{"procedure_stage_seconds", Kind::kHistogram, "seconds",
-        "The time of the same calls before the handler and behind it, in this process."},
+        "The time of the same calls before the handler and behind it, in this process.",
+        Buckets::kFourfold},
        {{{{"stage", "fetch"}}, 0, procedure.fetch},
         {{{"stage", "decode"}}, 0, procedure.decode},
         {{{"stage", "queue"}}, 0, procedure.queue},
         {{{"stage", "reply"}}, 0, procedure.reply}}});
   return families;
+}
+
+std::vector<Family> families_of(const runtime::CalledStats& called) {
+  Family steps = {{"client_stage_seconds", Kind::kCounter, "seconds",
+                   "Time that the same calls spent in each part of their way, all together."},
+                  {}};
+  for (size_t i = 0; i < called.step_ns.size(); ++i)
+    steps.samples.push_back({{{"stage", runtime::kCalledSteps[i].name}}, called.step_ns[i], {}});
+  return {{{"client_call_seconds", Kind::kHistogram, "seconds",
+            "From submit() to the callback, of the calls that are timed and were answered."},
+           {{{}, 0, called.call}}},
+          std::move(steps)};
 }
 
 Numbers numbers_of(const ConnectionInfo& info) {
@@ -136,6 +171,16 @@ Numbers numbers_of(const ConnectionInfo& info) {
           {"idle_us", info.idle_ns / 1000}};
 }
 
+namespace {
+
+void add_percentiles(Numbers& numbers, const std::string& name, const DurationHistogram& times) {
+  numbers.emplace_back(name + "_p50_ns", times.percentile_ns(50));
+  numbers.emplace_back(name + "_p99_ns", times.percentile_ns(99));
+  numbers.emplace_back(name + "_max_ns", times.percentile_ns(100));
+}
+
+}  // namespace
+
 Numbers numbers_of(const ProcedureStats& stats) {
   Numbers numbers = {{"program", stats.program},
                      {"version", stats.version},
@@ -145,23 +190,29 @@ Numbers numbers_of(const ProcedureStats& stats) {
                      {"received_bytes", stats.received_bytes},
                      {"sent_bytes", stats.sent_bytes},
                      {"timed_calls", stats.handler.count()}};
-  const std::pair<std::string, const DurationHistogram&> stages[] = {{"fetch", stats.fetch},
-                                                                     {"decode", stats.decode},
-                                                                     {"queue", stats.queue},
-                                                                     {"handler", stats.handler},
-                                                                     {"reply", stats.reply}};
-  for (const auto& [name, times] : stages) {
-    numbers.emplace_back(name + "_p50_ns", times.percentile_ns(50));
-    numbers.emplace_back(name + "_p99_ns", times.percentile_ns(99));
-    numbers.emplace_back(name + "_max_ns", times.percentile_ns(100));
-  }
+  add_percentiles(numbers, "fetch", stats.fetch);
+  add_percentiles(numbers, "decode", stats.decode);
+  add_percentiles(numbers, "queue", stats.queue);
+  add_percentiles(numbers, "handler", stats.handler);
+  add_percentiles(numbers, "reply", stats.reply);
+  return numbers;
+}
+
+Numbers numbers_of(const runtime::CalledStats& called) {
+  Numbers numbers = {{"program", called.program},
+                     {"version", called.version},
+                     {"timed_calls", called.call.count()}};
+  add_percentiles(numbers, "call", called.call);
+  for (size_t i = 0; i < called.step_ns.size(); ++i)
+    numbers.emplace_back(std::string(runtime::kCalledSteps[i].name) + "_total_ns",
+                         called.step_ns[i]);
   return numbers;
 }
 
 // Clients are summed: a program can have thousands, and each label of a metric costs whoever keeps
 // it.
 std::vector<Family> collect(const TelemetrySources& sources) {
-  std::vector<Family> families;
+  std::vector<Family> families = families_of_process();
   Collection to(families);
   if (sources.runtime != nullptr)
     add_runtime(to, *sources.runtime);
@@ -175,26 +226,33 @@ std::vector<Family> collect(const TelemetrySources& sources) {
     clients += client->stats();
   if (!sources.clients.empty())
     to.add(families_of(clients), {});
+  if (sources.runtime != nullptr)
+    add_called(to, *sources.runtime);
   return families;
 }
 
-// The text format of OpenMetrics 1.0.
+// The two text formats, which differ in what stands in comments.
 
 namespace {
 
-// Bounds of a histogram's buckets, in powers of two of nanoseconds: finer ones would make a scrape
-// of many procedures long.
-constexpr uint32_t kLeastBound = 8, kMostBound = 34;  // 256 ns to 17 s
+// Bounds of a histogram's buckets, in powers of two of nanoseconds.
+constexpr uint32_t kLeastBound = 10, kMostBound = 34;  // 1 us to 17 s
 
-std::string escaped(std::string_view text) {
+// Quotes in help texts are escaped in OpenMetrics only.
+// What is no UTF-8, such as a path in another encoding, becomes U+FFFD: a reader would refuse all.
+std::string escaped(const std::string& text, bool quotes = true) {
   std::string out;
-  for (const char c : text) {
-    if (c == '\\' || c == '"')
-      out += '\\';
-    if (c == '\n')
+  for (const char* at = text.c_str(); *at != '\0';) {
+    const size_t length = base::utf8_length(at);
+    if (length == 0)
+      out += "\uFFFD";
+    else if (*at == '\n')
       out += "\\n";
+    else if (*at == '\\' || (*at == '"' && quotes))
+      out += {'\\', *at};
     else
-      out += c;
+      out.append(at, length);
+    at += std::max<size_t>(length, 1);
   }
   return out;
 }
@@ -216,11 +274,13 @@ std::string seconds(uint64_t ns) {
   return text;
 }
 
-void add_histogram(std::string& text, const std::string& name, const Sample& sample) {
+void add_histogram(std::string& text, const std::string& name, const Sample& sample,
+                   Buckets buckets) {
   const DurationHistogram& times = sample.times;
   uint64_t below = 0;
   size_t bucket = 0;
-  for (uint32_t power = kLeastBound; power <= kMostBound; ++power) {
+  const uint32_t step = buckets == Buckets::kDouble ? 1 : 2;
+  for (uint32_t power = kLeastBound; power <= kMostBound; power += step) {
     const uint64_t bound = uint64_t{1} << power;
     for (; bucket < DurationHistogram::kBuckets && DurationHistogram::upper_end_ns(bucket) < bound;
          ++bucket)
@@ -234,29 +294,98 @@ void add_histogram(std::string& text, const std::string& name, const Sample& sam
   text += name + "_count" + labels_text(sample.labels) + " " + count + "\n";
 }
 
-const char* type_name(Kind kind) {
-  return kind == Kind::kCounter ? "counter" : kind == Kind::kGauge ? "gauge" : "histogram";
+const char* type_name(Kind kind, Format format) {
+  switch (kind) {
+    case Kind::kCounter:
+      return "counter";
+    case Kind::kHistogram:
+      return "histogram";
+    case Kind::kInfo:
+      return format == Format::kOpenMetrics ? "info" : "gauge";
+    case Kind::kGauge:
+      break;
+  }
+  return "gauge";
+}
+
+// What stands behind a family's name in that of its samples.
+const char* suffix_of(Kind kind) {
+  return kind == Kind::kCounter ? "_total" : kind == Kind::kInfo ? "_info" : "";
+}
+
+void add_family(std::string& text, const Family& family, Format format) {
+  const bool open = format == Format::kOpenMetrics;
+  const std::string name = "rrdk_" + family.name;
+  const std::string full = name + suffix_of(family.kind);
+  const std::string& described = open ? name : full;
+  text += "# TYPE " + described + " " + type_name(family.kind, format) + "\n";
+  if (open && !family.unit.empty())
+    text += "# UNIT " + name + " " + std::string(family.unit) + "\n";
+  text += "# HELP " + described + " " + escaped(std::string(family.help), open) + "\n";
+  for (const Sample& sample : family.samples) {
+    if (family.kind == Kind::kHistogram)
+      add_histogram(text, name, sample, family.buckets);
+    else
+      text += full + labels_text(sample.labels) + " " +
+              (family.unit == "seconds" ? seconds(sample.value) : std::to_string(sample.value)) +
+              "\n";
+  }
 }
 
 }  // namespace
 
-std::string to_openmetrics(const std::vector<Family>& families) {
+std::string to_text(const std::vector<Family>& families, Format format) {
   std::string text;
-  for (const Family& family : families) {
-    const std::string name = "rrdk_" + std::string(family.name);
-    text += "# TYPE " + name + " " + type_name(family.kind) + "\n";
-    if (!family.unit.empty())
-      text += "# UNIT " + name + " " + std::string(family.unit) + "\n";
-    text += "# HELP " + name + " " + escaped(family.help) + "\n";
-    for (const Sample& sample : family.samples) {
-      if (family.kind == Kind::kHistogram)
-        add_histogram(text, name, sample);
-      else
-        text += name + (family.kind == Kind::kCounter ? "_total" : "") +
-                labels_text(sample.labels) + " " + std::to_string(sample.value) + "\n";
-    }
+  for (const Family& family : families)
+    add_family(text, family, format);
+  return format == Format::kOpenMetrics ? text + "# EOF\n" : text;
+}
+
+namespace {
+
+// The next part up to `end`, without blanks around it, which is taken from `text`.
+std::string_view take_part(std::string_view& text, char end) {
+  const size_t at = std::min(text.find(end), text.size());
+  std::string_view part = text.substr(0, at);
+  text.remove_prefix(std::min(at + 1, text.size()));
+  part.remove_prefix(std::min(part.find_first_not_of(" \t"), part.size()));
+  return part.substr(0, part.find_last_not_of(" \t") + 1);
+}
+
+// `lower` has no capitals.
+bool is_same(std::string_view text, std::string_view lower) {
+  const auto small = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+  return std::ranges::equal(text, lower, {}, small);
+}
+
+// Thousandths; what is no number counts as 1, as if it was not there.
+int weight_of(std::string_view parameters) {
+  while (!parameters.empty()) {
+    std::string_view value = take_part(parameters, ';');
+    if (!is_same(take_part(value, '='), "q") || value.empty())
+      continue;
+    int weight = value[0] == '0' ? 0 : 1000;
+    int digit = 100;
+    for (size_t i = 2; i < std::min<size_t>(value.size(), 5) && weight < 1000; ++i, digit /= 10)
+      weight += value[i] >= '0' && value[i] <= '9' ? (value[i] - '0') * digit : 0;
+    return weight;
   }
-  return text + "# EOF\n";
+  return 1000;
+}
+
+}  // namespace
+
+Format format_for(std::string_view accept) {
+  int open = 0, plain = 0;
+  while (!accept.empty()) {
+    std::string_view parameters = take_part(accept, ',');
+    const std::string_view type = take_part(parameters, ';');
+    if (is_same(type, "application/openmetrics-text"))
+      open = std::max(open, weight_of(parameters));
+    else if (is_same(type, "text/plain"))
+      plain = std::max(plain, weight_of(parameters));
+  }
+  return open != 0 && open >= plain ? Format::kOpenMetrics : Format::kPrometheus;
 }
 
 }  // namespace rrdk::telemetry

@@ -11,6 +11,7 @@
 
 #include "rrdk/procedure_stats.h"
 #include "rrdk/telemetry.h"
+#include "runtime/called.h"
 
 namespace rrdk {
 
@@ -22,21 +23,26 @@ struct PoolAudit;
 
 namespace rrdk::telemetry {
 
-enum class Kind : uint8_t { kCounter, kGauge, kHistogram };
+enum class Kind : uint8_t { kCounter, kGauge, kHistogram, kInfo };
 
 using Labels = std::vector<std::pair<std::string_view, std::string>>;
 
 struct Sample {
   Labels labels;
-  uint64_t value = 0;
+  uint64_t value = 0;            // of a time: nanoseconds
   DurationHistogram times = {};  // kHistogram
 };
+
+// How much wider each bucket of a histogram is than the one before. Each bucket is a time series
+// for each procedure, so only the times that one looks at first have fine ones.
+enum class Buckets : uint8_t { kDouble, kFourfold };
 
 struct Description {
   std::string name;  // without rrdk_ and _total
   Kind kind = Kind::kCounter;
   std::string_view unit;  // "bytes", "seconds", or none; the name ends in it
   std::string_view help;
+  Buckets buckets = Buckets::kDouble;
 };
 
 // All samples of one name.
@@ -49,17 +55,25 @@ struct Family : Description {
 std::vector<Family> families_of(const Stats& stats);
 std::vector<Family> families_of(const PoolAudit& pool);
 std::vector<Family> families_of(const ProcedureStats& procedure);
+std::vector<Family> families_of(const runtime::CalledStats& called);
+// Of this process: its program, its beginning, and what it uses.
+std::vector<Family> families_of_process();
 
 // The numbers of what DPDK's telemetry is asked for by itself.
 using Numbers = std::vector<std::pair<std::string, uint64_t>>;
 Numbers numbers_of(const ConnectionInfo& info);
 Numbers numbers_of(const ProcedureStats& stats);
+Numbers numbers_of(const runtime::CalledStats& called);
 
 // Of these sources, by name.
 std::vector<Family> collect(const TelemetrySources& sources);
 
-// In the text format of OpenMetrics 1.0.
-std::string to_openmetrics(const std::vector<Family>& families);
+// OpenMetrics 1.0, or Prometheus' older text format 0.0.4.
+enum class Format : uint8_t { kOpenMetrics, kPrometheus };
+std::string to_text(const std::vector<Family>& families, Format format);
+// What an Accept header of HTTP asks for: the first if it names it with a weight that is not below
+// that of "text/plain", else the other one, which every reader knows.
+Format format_for(std::string_view accept);
 
 }  // namespace rrdk::telemetry
 

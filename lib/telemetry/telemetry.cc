@@ -12,10 +12,12 @@
 #include <optional>
 #include <utility>
 
+#include "base/internals.h"
 #include "base/lifetime.h"
 #include "base/log.h"
 #include "rrdk/client.h"
 #include "rrdk/server.h"
+#include "runtime/runtime_impl.h"
 #include "telemetry/metrics.h"
 
 namespace rrdk {
@@ -111,7 +113,15 @@ Result<std::unique_ptr<Telemetry>> Telemetry::create(const std::string& name,
 }
 
 std::string Telemetry::openmetrics() const {
-  return telemetry::to_openmetrics(telemetry::collect(impl_->sources));
+  return telemetry::to_text(telemetry::collect(impl_->sources), telemetry::Format::kOpenMetrics);
+}
+
+MetricsAnswer Telemetry::answer(std::string_view accept) const {
+  const telemetry::Format format = telemetry::format_for(accept);
+  return {telemetry::to_text(telemetry::collect(impl_->sources), format),
+          format == telemetry::Format::kOpenMetrics
+              ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
+              : "text/plain; version=0.0.4; charset=utf-8"};
 }
 
 }  // namespace rrdk
@@ -175,7 +185,8 @@ int metrics(const TelemetrySources& sources, Arguments& arguments, rte_tel_data*
   rte_tel_data_start_dict(answer);
   size_t entries = 0;
   for (const Family& family : collect(sources)) {
-    if (family.kind == Kind::kHistogram || !family.name.starts_with(prefix))
+    const bool is_number = family.kind == Kind::kCounter || family.kind == Kind::kGauge;
+    if (!is_number || family.unit == "seconds" || !family.name.starts_with(prefix))
       continue;
     for (const Sample& sample : family.samples) {
       if (sample.value == 0 || entries == kMostEntries)
@@ -247,6 +258,17 @@ int connection(const TelemetrySources& sources, Arguments& arguments, rte_tel_da
   return 0;
 }
 
+// The counts of all buckets of a DurationHistogram.
+int add_buckets(rte_tel_data* answer, const char* name, const DurationHistogram& times) {
+  rte_tel_data* const buckets = rte_tel_data_alloc();
+  if (buckets == nullptr)
+    return -ENOMEM;
+  rte_tel_data_start_array(buckets, RTE_TEL_U64_VAL);
+  for (const uint64_t count : times.buckets)
+    rte_tel_data_add_array_u64(buckets, count);
+  return rte_tel_data_add_dict_container(answer, name, buckets, 0);
+}
+
 std::vector<ProcedureStats> procedures_of(const TelemetrySources& sources) {
   std::vector<ProcedureStats> all;
   for (const Server* server : sources.servers) {
@@ -272,7 +294,32 @@ int procedure(const TelemetrySources& sources, Arguments& arguments, rte_tel_dat
   rte_tel_data_start_dict(answer);
   rte_tel_data_add_dict_string(answer, "name", all[place].name.c_str());
   add(answer, numbers_of(all[place]));
+  return add_buckets(answer, "handler_buckets", all[place].handler);
+}
+
+std::vector<runtime::CalledStats> called_of(const TelemetrySources& sources) {
+  if (sources.runtime == nullptr)
+    return {};
+  return Internals::of(*sources.runtime).called.read();
+}
+
+int called(const TelemetrySources& sources, Arguments&, rte_tel_data* answer) {
+  rte_tel_data_start_array(answer, RTE_TEL_STRING_VAL);
+  for (const runtime::CalledStats& one : called_of(sources))
+    rte_tel_data_add_array_string(answer, one.name.c_str());
   return 0;
+}
+
+int called_procedure(const TelemetrySources& sources, Arguments& arguments, rte_tel_data* answer) {
+  const std::vector<runtime::CalledStats> all = called_of(sources);
+  const uint64_t place = arguments.next_number().value_or(std::numeric_limits<uint64_t>::max());
+  if (place >= all.size())
+    return -ENOENT;
+  rte_tel_data_start_dict(answer);
+  rte_tel_data_add_dict_string(answer, "name", all[place].name.c_str());
+  rte_tel_data_add_dict_string(answer, "target", all[place].target.c_str());
+  add(answer, numbers_of(all[place]));
+  return add_buckets(answer, "call_buckets", all[place].call);
 }
 
 // What DPDK calls: exceptions do not cross it.
@@ -307,7 +354,11 @@ void register_commands() {
         {"/rrdk/connection", entry<connection>, "One connection. Parameters: name, id"},
         {"/rrdk/procedures", entry<procedures>, "Names of procedures. Parameters: name"},
         {"/rrdk/procedure", entry<procedure>,
-         "One procedure. Parameters: name, its place in the list of procedures, from 0"}};
+         "One procedure. Parameters: name, its place in the list of procedures, from 0"},
+        {"/rrdk/called", entry<called>,
+         "Names of procedures that were called of servers, and timed. Parameters: name"},
+        {"/rrdk/called_procedure", entry<called_procedure>,
+         "One of them. Parameters: name, its place in that list, from 0"}};
     for (const auto& [command, function, help] : commands) {
       if (rte_telemetry_register_cmd(command, function, help) != 0)
         base::log_warning("DPDK's telemetry does not take the command %s", command);

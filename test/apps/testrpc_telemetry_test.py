@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """What a running testrpc tells: by DPDK's telemetry, scripts/rrdk-top.py, and --metrics."""
+import gzip
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 
@@ -75,18 +78,73 @@ class Telemetry(harness.Case):
         server.wait_for_line("listening on")
         return server, url
 
+    def get(self, url, **headers):
+        """The body, and what it is said to be."""
+        request = urllib.request.Request(url, headers={name.replace("_", "-"): value for name, value in headers.items()})
+        with urllib.request.urlopen(request, timeout=harness.PATIENCE) as answer:
+            return answer.read(), answer.headers
+
     def test_metrics_by_http(self):
         server, url = self.start_metrics()
         self.call_null(1000)
-        with urllib.request.urlopen(url, timeout=harness.PATIENCE) as answer:
-            self.assertIn("application/openmetrics-text", answer.headers["Content-Type"])
-            text = answer.read().decode()
+        body, headers = self.get(url, Accept="application/openmetrics-text;version=1.0.0,text/plain;q=0.5,*/*;q=0.1")
+        self.assertIn("application/openmetrics-text", headers["Content-Type"])
+        text = body.decode()
         self.assert_openmetrics(text)
         calls = int(re.search(r'^rrdk_server_calls_received_total\{server="0"\} (\d+)$', text, re.M)[1])
         self.assertGreaterEqual(calls, 1000)
         self.assertIn(f"metrics at {url}", server.output)
         with self.assertRaises(urllib.error.HTTPError):
             urllib.request.urlopen(url.replace("/metrics", "/other"), timeout=harness.PATIENCE)
+        self.stop_server(server)
+
+    def test_metrics_in_the_older_format_and_packed(self):
+        server, url = self.start_metrics()
+        self.call_null(1000)
+        plain, headers = self.get(url, Accept="*/*")
+        self.assertEqual(headers["Content-Type"], "text/plain; version=0.0.4; charset=utf-8")
+        self.assertNotIn("Content-Encoding", headers)
+        self.assertIn(b"# TYPE rrdk_server_calls_received_total counter\n", plain)
+        self.assertLess(len(re.findall(rb"^rrdk_", plain, re.M)), 400)  # time series of a server that serves one procedure
+        for encoding, is_packed in (("gzip", True), ("deflate, GZip;q=0.5", True), ("gzip;q=0", False),
+                                    ("gzip;q=0.000, br", False), ("identity", False)):
+            body, headers = self.get(url, Accept_Encoding=encoding)
+            self.assertEqual(headers.get("Content-Encoding"), "gzip" if is_packed else None, encoding)
+            if is_packed:
+                self.assertLess(len(body), len(plain) / 4)
+                body = gzip.decompress(body)
+            self.assertIn(b"rrdk_server_calls_received_total{", body)
+        self.check_with_promtool(plain)
+        self.stop_server(server)
+
+    def check_with_promtool(self, text):
+        if shutil.which("promtool") is None:
+            print("promtool is not installed (Debian's package prometheus): the text was not checked by it")
+            return
+        checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, check=False,
+                                 timeout=harness.PATIENCE)
+        self.assertEqual((checked.returncode, checked.stdout, checked.stderr), (0, b"", b""))
+
+    def test_metrics_of_a_client(self):
+        server = self.start_server()
+        client = self.start("--client", f"{self.uri}?peer_memory=1G", "--engine", "echo", "--rate", "500", "--duration", "60",
+                            "--stages", "4", "--connections", "3", "--metrics", "0")
+        url = client.wait_for_line("metrics at").split()[-1]
+        client.wait_for_line("echo")
+        found = None
+        while found is None:  # calls are made at any time from here on
+            text = self.get(url)[0].decode()
+            found = re.search(r'^rrdk_client_call_seconds_count\{(.*procedure="ECHO of perf")\} (\d+)$', text, re.M)
+        self.assertEqual(found[1], f'target="{self.uri}",program="536893030",version="1",procedure="ECHO of perf"')
+        self.assertGreater(int(found[2]), 0)
+        for stage in ("wait", "post", "away", "complete", "callback"):
+            self.assertIn(f'rrdk_client_stage_seconds_total{{{found[1]},stage="{stage}"}} ', text)
+        self.assertIn("\nrrdk_runtime_stamp_every 4\n", text)
+        self.assertRegex(text, r'\nrrdk_build_info\{version="[0-9.]+"\} 1\n')
+        started = float(re.search(r"^rrdk_process_start_time_seconds (\S+)$", text, re.M)[1])
+        self.assertAlmostEqual(started, time.time(), delta=harness.PATIENCE)
+        self.check_with_promtool(text.encode())
+        client.kill()
         self.stop_server(server)
 
     def assert_openmetrics(self, text):
@@ -102,7 +160,7 @@ class Telemetry(harness.Case):
             elif not line.startswith("# "):
                 match = re.fullmatch(r'([a-z0-9_]+)(\{[a-z]+="[^"]*"(,[a-z]+="[^"]*")*\})? \d+(\.\d+)?', line)
                 self.assertTrue(match, line)
-                base = re.sub("_(total|bucket|sum|count)$", "", match[1])
+                base = re.sub("_(total|bucket|sum|count|info)$", "", match[1])
                 self.assertIn(base if base in types else match[1], types, line)
                 if types.get(base) == "counter":
                     self.assertTrue(match[1].endswith("_total"), line)
@@ -149,6 +207,7 @@ class Telemetry(harness.Case):
                                 (b"GET / HTTP/1.1\r\n\r\n", 404), (b"GET /metrics/ HTTP/1.1\r\n\r\n", 404),
                                 (b"GET /metrics%0d%0aX:y HTTP/1.1\r\n\r\n", 404), (b"HEAD /x HTTP/1.1\r\n\r\n", 404),
                                 (b"GET /metrics/../../etc/passwd HTTP/1.1\r\n\r\n", 404),
+                                (b"GET /metrics HTTP/2.0\r\n\r\n", 505), (b"PRI * HTTP/2.0\r\n\r\n", 505),
                                 (b"GET /metrics\r\n\r\n", 400), (b"\r\n\r\n", 400), (b"\x16\x03\x01\x00\n\n", 400),
                                 (b"GET /metrics HTTP/1.1\r\nX: " + b"b" * 200000 + b"\r\n\r\n", 431)):
             with self.subTest(request[:40]):
@@ -159,7 +218,7 @@ class Telemetry(harness.Case):
                     self.assertGreater(int(headers["Content-Length"]), 0)
                 else:
                     self.assertEqual(int(headers["Content-Length"]), len(body))
-                self.assertEqual(body.endswith(b"# EOF\n"), status == 200 and not request.startswith(b"HEAD"))
+                self.assertEqual(body.startswith(b"# TYPE rrdk_"), status == 200 and not request.startswith(b"HEAD"))
                 self.assertEqual(headers.get("Allow"), "GET, HEAD" if status == 405 else None)
         self.stop_server(server)
 
@@ -179,7 +238,7 @@ class Telemetry(harness.Case):
                 pass  # it made room
             if number % 50 == 1 or number == 223:
                 with urllib.request.urlopen(url, timeout=10) as answer:  # as long as Prometheus waits
-                    self.assertTrue(answer.read().endswith(b"# EOF\n"))
+                    self.assertTrue(answer.read().startswith(b"# TYPE rrdk_"))
         self.assertLess(len(os.listdir(f"/proc/{server.pid}/fd")), 110)
         self.stop_server(server)
 
@@ -192,7 +251,7 @@ class Telemetry(harness.Case):
         server, url = self.start_metrics("[::1]:0")
         self.assertRegex(url, r"^http://\[::1\]:\d+/metrics$")
         with urllib.request.urlopen(url, timeout=harness.PATIENCE) as answer:
-            self.assertTrue(answer.read().endswith(b"# EOF\n"))
+            self.assertTrue(answer.read().startswith(b"# TYPE rrdk_"))
         self.stop_server(server)
 
     def test_addresses_that_can_not_be(self):

@@ -1021,6 +1021,12 @@ const char* what_is_counted(const char* uri) {
   const size_t length = rrdk_telemetry_openmetrics(telemetry, text, 1 << 20);
   CHECK(length == strlen(text) && strstr(text, "rrdk_server_calls_received_total") != NULL);
   CHECK(rrdk_telemetry_openmetrics(telemetry, text, 10) >= 10 && strlen(text) == 9);
+  const char* type = NULL;
+  CHECK(rrdk_telemetry_answer(telemetry, NULL, text, 1 << 20, &type) == strlen(text) &&
+        strstr(type, "text/plain") != NULL && strstr(text, "# EOF") == NULL);
+  CHECK(rrdk_telemetry_answer(telemetry, "application/openmetrics-text", text, 1 << 20, &type) ==
+            strlen(text) &&
+        strstr(type, "openmetrics") != NULL && strstr(text, "# EOF") != NULL);
   free(text);
   rrdk_telemetry_destroy(telemetry);
 

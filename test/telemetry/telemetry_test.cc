@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
+#include <vector>
 
 #include "rrdk/client.h"
 #include "rrdk/counters.h"
@@ -13,6 +15,7 @@
 #include "rrdk/memory.h"
 #include "rrdk/runtime.h"
 #include "rrdk/server.h"
+#include "runtime/called.h"
 #include "telemetry/metrics.h"
 
 namespace rrdk {
@@ -22,8 +25,10 @@ using telemetry::Family;
 using telemetry::Kind;
 using testing::HasSubstr;
 
-std::string text_of(Family family) {
-  return telemetry::to_openmetrics({std::move(family)});
+using telemetry::Format;
+
+std::string text_of(Family family, Format format = Format::kOpenMetrics) {
+  return telemetry::to_text({std::move(family)}, format);
 }
 
 TEST(OpenMetrics, CountersAndGauges) {
@@ -39,24 +44,73 @@ TEST(OpenMetrics, CountersAndGauges) {
             "# HELP rrdk_free_bytes Left.\nrrdk_free_bytes 5\n# EOF\n");
 }
 
+TEST(OpenMetrics, TimesAndInformation) {
+  Family times{{"cpu_seconds", Kind::kCounter, "seconds", "Time."}, {}};
+  times.samples.push_back({{}, 1'000'000'002, {}});
+  EXPECT_THAT(text_of(times), HasSubstr("\nrrdk_cpu_seconds_total 1.000000002\n"));
+  Family build{{"build", Kind::kInfo, "", "What."}, {}};
+  build.samples.push_back({{{"version", "1"}}, 1, {}});
+  EXPECT_EQ(
+      text_of(build),
+      "# TYPE rrdk_build info\n# HELP rrdk_build What.\nrrdk_build_info{version=\"1\"} 1\n# EOF\n");
+}
+
+// A reader refuses all of a text that is no UTF-8.
+TEST(OpenMetrics, BytesThatAreNoUtf8AreReplaced) {
+  Family calls{{"calls", Kind::kCounter, "", "How many."}, {}};
+  calls.samples.push_back({{{"target", "shm:/a\xff\xc3\xa4\xc3"}}, 1, {}});
+  EXPECT_THAT(text_of(calls), HasSubstr("{target=\"shm:/a\uFFFD\u00E4\uFFFD\"} 1\n"));
+}
+
+TEST(OlderFormat, DescribesSamplesByTheirFullNames) {
+  Family bytes{{"sent_bytes", Kind::kCounter, "bytes", "How \"many\"."}, {}};
+  bytes.samples.push_back({{}, 17, {}});
+  EXPECT_EQ(text_of(bytes, Format::kPrometheus),
+            "# TYPE rrdk_sent_bytes_total counter\n# HELP rrdk_sent_bytes_total How \"many\".\n"
+            "rrdk_sent_bytes_total 17\n");
+  Family build{{"build", Kind::kInfo, "", "What."}, {}};
+  build.samples.push_back({{}, 1, {}});
+  EXPECT_THAT(text_of(build, Format::kPrometheus), HasSubstr("# TYPE rrdk_build_info gauge\n"));
+}
+
+TEST(OlderFormat, IsForThoseWhoDoNotAskForTheOther) {
+  for (const char* accept :
+       {"", "*/*", "text/html", "text/plain", "application/openmetrics-text;q=0",
+        "application/openmetrics-text; version=1.0.0; q=0.5, text/plain;q=0.75", ",;,=;q", "q=1",
+        "application/openmetrics-text;q=0.000"})
+    EXPECT_EQ(telemetry::format_for(accept), Format::kPrometheus) << accept;
+  for (const char* accept :
+       {"application/openmetrics-text", "Application/OpenMetrics-Text ; Q=0.1",
+        "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0."
+        "75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+        "text/plain;q=0.3,application/openmetrics-text;q=0.31",
+        "application/openmetrics-text;q=junk"})
+    EXPECT_EQ(telemetry::format_for(accept), Format::kOpenMetrics) << accept;
+}
+
 TEST(OpenMetrics, HistogramsAddUp) {
   Family times{{"handler_seconds", Kind::kHistogram, "seconds", "Time."}, {}};
   DurationHistogram histogram;
-  for (uint64_t ns : {100u, 300u, 5000u})
+  for (uint64_t ns : {100u, 2000u, 5000u})
     ++histogram.buckets[DurationHistogram::bucket_of(ns)];
   ++histogram.buckets[DurationHistogram::kBuckets - 1];  // longer than the last bound
-  histogram.total_ns = 5400;
+  histogram.total_ns = 7100;
   times.samples.push_back({{{"procedure", "NULL"}}, 0, histogram});
   const std::string text = text_of(times);
   const std::string bucket = "rrdk_handler_seconds_bucket{procedure=\"NULL\",le=\"";
-  EXPECT_THAT(text, HasSubstr(bucket + "0.000000256\"} 1\n"));
-  EXPECT_THAT(text, HasSubstr(bucket + "0.000000512\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr(bucket + "0.000001024\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr(bucket + "0.000002048\"} 2\n"));
   EXPECT_THAT(text, HasSubstr(bucket + "0.000004096\"} 2\n"));
   EXPECT_THAT(text, HasSubstr(bucket + "0.000008192\"} 3\n"));
   EXPECT_THAT(text, HasSubstr(bucket + "17.179869184\"} 3\n"));
   EXPECT_THAT(text, HasSubstr(bucket + "+Inf\"} 4\n"));
-  EXPECT_THAT(text, HasSubstr("rrdk_handler_seconds_sum{procedure=\"NULL\"} 0.000005400\n"));
+  EXPECT_THAT(text, HasSubstr("rrdk_handler_seconds_sum{procedure=\"NULL\"} 0.000007100\n"));
   EXPECT_THAT(text, HasSubstr("rrdk_handler_seconds_count{procedure=\"NULL\"} 4\n"));
+  times.buckets = telemetry::Buckets::kFourfold;
+  const std::string fewer = text_of(times);
+  EXPECT_THAT(fewer, HasSubstr(bucket + "0.000004096\"} 2\n"));
+  EXPECT_THAT(fewer, testing::Not(HasSubstr("0.000002048")));
+  EXPECT_THAT(fewer, HasSubstr(bucket + "17.179869184\"} 3\n"));
 }
 
 // Gives each field a number of its own.
@@ -181,6 +235,43 @@ TEST(Numbers, OfAProcedureAreThoseOfTheirNames) {
   }
   const telemetry::Numbers numbers = telemetry::numbers_of(p);
   EXPECT_EQ(Values(numbers.begin(), numbers.end()), expected);
+  for (const Family& family : telemetry::families_of(ProcedureStats{}))
+    EXPECT_NE(family.kind, Kind::kHistogram) << "of a procedure that was never timed";
+}
+
+TEST(Numbers, OfACalledProcedureAreThoseOfTheirNames) {
+  runtime::CalledStats called;
+  number(called.program, called.version, called.step_ns[0], called.step_ns[1], called.step_ns[2],
+         called.step_ns[3], called.step_ns[4]);
+  called.call = times_of(5000);
+  EXPECT_EQ(values_of(telemetry::families_of(called)),
+            (Values{{"client_call_seconds", 5000},
+                    {"client_stage_seconds/wait", called.step_ns[0]},
+                    {"client_stage_seconds/post", called.step_ns[1]},
+                    {"client_stage_seconds/away", called.step_ns[2]},
+                    {"client_stage_seconds/complete", called.step_ns[3]},
+                    {"client_stage_seconds/callback", called.step_ns[4]}}));
+  const uint64_t end = called.call.percentile_ns(100);
+  const telemetry::Numbers numbers = telemetry::numbers_of(called);
+  EXPECT_EQ(Values(numbers.begin(), numbers.end()),
+            (Values{{"program", called.program},
+                    {"version", called.version},
+                    {"timed_calls", 1},
+                    {"call_p50_ns", end},
+                    {"call_p99_ns", end},
+                    {"call_max_ns", end},
+                    {"wait_total_ns", called.step_ns[0]},
+                    {"post_total_ns", called.step_ns[1]},
+                    {"away_total_ns", called.step_ns[2]},
+                    {"complete_total_ns", called.step_ns[3]},
+                    {"callback_total_ns", called.step_ns[4]}}));
+}
+
+TEST(Numbers, OfTheProcessAreNotZero) {
+  for (const Family& family : telemetry::families_of_process()) {
+    ASSERT_EQ(family.samples.size(), 1u);
+    EXPECT_NE(family.samples[0].value, 0u) << family.name;
+  }
 }
 
 TEST(Numbers, OfAConnectionAreThoseOfTheirNames) {
@@ -222,7 +313,7 @@ TEST(Tellers, HaveNamesOfTheirOwn) {
   auto second = must(Telemetry::create("blk_2", {}));
   first.reset();
   first = must(Telemetry::create("blk-1", {}));
-  EXPECT_EQ(first->openmetrics(), "# EOF\n");
+  EXPECT_THAT(first->openmetrics(), HasSubstr("rrdk_build_info{version=\"0.1.0\"} 1\n"));
 }
 
 TEST(Tellers, HaveSourcesThatAreThere) {
@@ -244,9 +335,47 @@ TEST(Tellers, TellOfServersCoresAndBuffers) {
       must(Telemetry::create("all", {.runtime = runtime.get(), .servers = {server.get()}}));
   const std::string text = telemetry->openmetrics();
   EXPECT_THAT(text, HasSubstr("rrdk_core_passes_total{core=\"1\"} "));
+  EXPECT_THAT(text, HasSubstr("\nrrdk_runtime_stamp_every 16\n"));
   EXPECT_THAT(text, HasSubstr("rrdk_pool_buffers{size=\"4096\","));
   EXPECT_THAT(text, HasSubstr("rrdk_server_calls_received_total{server=\"0\"} 0\n"));
   EXPECT_THAT(text, HasSubstr("rrdk_server_refusals_total{server=\"0\",reason=\"too_short\"} 0\n"));
+  const MetricsAnswer answer = telemetry->answer("application/openmetrics-text");
+  EXPECT_THAT(answer.content_type, HasSubstr("openmetrics"));
+  EXPECT_TRUE(answer.text.ends_with("# EOF\n"));
+  EXPECT_THAT(telemetry->answer("").content_type, HasSubstr("text/plain; version=0.0.4"));
+}
+
+TEST(CalledProcedures, AreSummedOverCoresAndBounded) {
+  constexpr ProcedureBinding kProcedures[] = {{.procedure = 1, .name = "GET"}};
+  const Binding binding = {.program = 1, .version = 1, .name = "blk", .procedures = kProcedures};
+  runtime::CalledPrograms all;
+  const auto call = [&](runtime::CalledProgram* program, uint32_t procedure, uint64_t ticks) {
+    engine::StageRecord record;
+    record.name(1, binding.program, binding.version, procedure);
+    for (size_t i = 0; i < kStages; ++i)
+      record.stamp(static_cast<Stage>(i), 1000 + i * ticks);
+    program->note(record);
+    record.stamp(Stage::kSeen, 0);  // it had no answer
+    program->note(record);
+  };
+  call(all.of(0, "shm:a", binding), 1, 100);
+  call(all.of(1, "shm:a", binding), 1, 1000);
+  call(all.of(0, "shm:a", binding), 7, 10);
+  call(all.of(0, "shm:b", binding), 1, 10);
+  const std::vector<runtime::CalledStats> stats = all.read();
+  ASSERT_EQ(stats.size(), 3u);
+  EXPECT_EQ(stats[0].target, "shm:a");
+  EXPECT_EQ(stats[0].name, "GET of blk");
+  EXPECT_EQ(stats[0].call.count(), 2u);
+  EXPECT_EQ(stats[0].call.total_ns, ticks_to_ns(400) + ticks_to_ns(4000));
+  for (uint64_t ns : stats[0].step_ns)
+    EXPECT_EQ(ns, ticks_to_ns(100) + ticks_to_ns(1000));
+  EXPECT_EQ(stats[1].name, "other procedures of blk");
+  EXPECT_EQ(stats[2].target, "shm:b");
+  for (size_t i = 0; i < runtime::CalledPrograms::kMost; ++i)
+    all.of(0, std::to_string(i), binding);
+  EXPECT_EQ(all.of(0, "one more", binding), nullptr);
+  EXPECT_NE(all.of(0, "shm:a", binding), nullptr);
 }
 
 }  // namespace

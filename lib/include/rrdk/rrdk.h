@@ -951,6 +951,12 @@ void rrdk_telemetry_destroy(rrdk_telemetry* telemetry);
  * without the NUL: if not less than `size`, the text was cut, and a larger `to` is needed.
  */
 size_t rrdk_telemetry_openmetrics(const rrdk_telemetry* telemetry, char* to, size_t size);
+/**
+ * The same in the format that a reader asks for by HTTP: `accept` is the value of its Accept
+ * header, or NULL. *content_type becomes the value of the answer's header, a constant.
+ */
+size_t rrdk_telemetry_answer(const rrdk_telemetry* telemetry, const char* accept, char* to,
+                             size_t size, const char** content_type);
 
 /* NOLINTEND(readability-identifier-naming) */
 #pragma GCC visibility pop

@@ -5,7 +5,7 @@
  *
  *   auto telemetry = rrdk::must(rrdk::Telemetry::create("blk", {.runtime = runtime.get(),
  *                                                               .servers = {server.get()}}));
- *   std::string text = telemetry->openmetrics();        // for your HTTP server
+ *   rrdk::MetricsAnswer answer = telemetry->answer(accept);  // for your HTTP server
  *
  * dpdk-telemetry.py, which comes with DPDK, then has these commands, where NAME is "blk" here:
  *
@@ -15,6 +15,8 @@
  *   /rrdk/procedures,NAME           names of procedures
  *   /rrdk/procedure,NAME,PLACE      one of them, by its place in that list: calls, errors, bytes,
  *                                   percentiles
+ *   /rrdk/called,NAME               names of procedures that were called of servers, and timed
+ *   /rrdk/called_procedure,NAME,PLACE  one of them: its server, percentiles
  *   /rrdk/connections,NAME[,ID]     ids of up to 256 connections from ID on, of servers and
  *                                   clients, and the next ID if there are more
  *   /rrdk/connection,NAME,ID        one of them
@@ -29,6 +31,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rrdk/error.h"
@@ -40,15 +43,22 @@ class Server;
 class ClientConnection;
 
 /**
- * What it reports on. Each outlives the Telemetry, which nothing checks; none of the lists has a
- * null pointer. They are fixed: a program whose connections come and go makes another Telemetry,
- * and the counters of client_... then begin again with those that are there.
+ * What it reports on. The times of calls that were made are those of all connections of `runtime`.
+ * Each outlives the Telemetry, which nothing checks; none of the lists has a null pointer. They are
+ * fixed: a program whose connections come and go makes another Telemetry, and the counters of
+ * client_... then begin again with those that are there.
  */
 struct TelemetrySources {
   Runtime* runtime = nullptr;  ///< its cores and its Memory; null: nothing of these
   std::vector<Server*> servers = {};
   std::vector<ClientConnection*> clients = {};
   Reserved<8> reserved = {};  ///< for what later releases add
+};
+
+/** All metrics, for a reader that has asked by HTTP. */
+struct MetricsAnswer {
+  std::string text;
+  const char* content_type;  ///< the header's value; a constant
 };
 
 class Telemetry {
@@ -73,6 +83,11 @@ class Telemetry {
    * one that does not poll.
    */
   std::string openmetrics() const;
+  /**
+   * The same in the format that the reader asks for: OpenMetrics 1.0 if `accept`, the value of the
+   * request's Accept header, names it, else Prometheus' text format 0.0.4, which all readers know.
+   */
+  MetricsAnswer answer(std::string_view accept) const;
 
   struct Impl;
 
