@@ -43,15 +43,6 @@ std::vector<Knee> find_knees(Bench& bench, const std::vector<RunSpec>& plan,
   return knees;
 }
 
-void print_knees(const std::vector<Knee>& knees) {
-  for (const Knee& k : knees)
-    std::printf(
-        "KNEE of %s: %.0f calls/s (%.0f%% of a closed loop's %.0f); p99 there %.2f us, at a "
-        "light load %.2f us\n",
-        run_name(k.spec).c_str(), k.rate, 100 * k.rate / k.closed_rate, k.closed_rate,
-        static_cast<double>(k.p99_ns) / 1e3, static_cast<double>(k.light_p99_ns) / 1e3);
-}
-
 // Repetitions are made in turns: what changes in the course of a minute hits all rows alike.
 void run_plan(Bench& bench, const std::vector<RunSpec>& plan, const Options& options) {
   const size_t runs = plan.size() * options.repeat;
@@ -202,7 +193,7 @@ bool Bench::run(const RunSpec& spec, const Options& options, const RunPlace& pla
   }
   double line_before = page == nullptr && setup_->ranks.size() == 1 ? probe_line(kLongProbe) : 0;
   screen_.before();
-  live.begin(spec, place);
+  live.begin(spec, options.rate, place);
   screen_.after();
   load_->run(spec, setup_->ranks.share_of(options), hooks, *result);
   tell_stages(spec, options, *result);
@@ -342,7 +333,7 @@ int run_client(const Options& given, const ClientSetup& setup) {
   const std::vector<std::unique_ptr<RunResult>> rows = by_row(bench.results());
   print_table(rows);
   print_remarks(rows);
-  print_knees(knees);
+  std::ranges::for_each(knees, print_knee);
   if (given.faults)
     print_faults(faults);
   print_audit(audit);

@@ -60,6 +60,8 @@ class Bench {
   double connect_seconds() const { return session_->connect_seconds(); }
   uint32_t max_size() const { return max_size_; }
   bool connection_lost() const;
+  // Whether it holds at each rank; to be asked at all of them.
+  bool all_ranks(bool yes) const { return setup_->ranks.all(yes); }
   Result<void> set_faults(const std::optional<FaultPlan>& plan);
   Result<void> set_capture(const std::string& file);
   FaultCounts fault_counts() { return session_->runtime().fault_counts(); }

@@ -41,19 +41,8 @@ std::string format(const char* how, Values... values) {
   return text;
 }
 
-// Three digits and the unit that they need: at most six columns, whatever it is.
 std::string latency_text(const RunResult& r, uint64_t ns) {
-  if (r.right == 0)
-    return "-";
-  double value = in_us(ns);
-  const char* unit = "us";
-  for (const char* larger : {"ms", "s"}) {
-    if (value < 999.5)
-      break;
-    value /= 1000;
-    unit = larger;
-  }
-  return format(value < 9.995 ? "%.2f%s" : value < 99.95 ? "%.1f%s" : "%.0f%s", value, unit);
+  return r.right == 0 ? "-" : time_text(ns);
 }
 
 std::string latency_text(const RunResult& r, const std::optional<uint64_t>& ns) {
@@ -63,14 +52,6 @@ std::string latency_text(const RunResult& r, const std::optional<uint64_t>& ns) 
 // A figure that may not have been measured.
 std::string maybe(double value, const char* how) {
   return value > 0 ? format(how, value) : "-";
-}
-
-// At most nine columns; three digits where there are fewer before the point.
-std::string rate_text(double per_s) {
-  return format(per_s > 0 && per_s < 99.95 ? "%.3g"
-                : per_s < 999'999'999.5    ? "%.0f"
-                                           : "%.4g",
-                per_s);
 }
 
 // With an exclamation mark where calls went wrong: a line below the table says how.
@@ -290,18 +271,40 @@ Audit make_audit(Results results, bool pools_whole) {
   return audit;
 }
 
-std::string run_name(const RunSpec& spec) {
+// Three digits where there are fewer before the point.
+std::string rate_text(double per_s) {
+  return format(per_s > 0 && per_s < 99.95 ? "%.3g"
+                : per_s < 999'999'999.5    ? "%.0f"
+                                           : "%.4g",
+                per_s);
+}
+
+std::string time_text(uint64_t ns) {
+  double value = in_us(ns);
+  const char* unit = "us";
+  for (const char* larger : {"ms", "s"}) {
+    if (value < 999.5)
+      break;
+    value /= 1000;
+    unit = larger;
+  }
+  return format(value < 9.995 ? "%.2f%s" : value < 99.95 ? "%.1f%s" : "%.0f%s", value, unit);
+}
+
+std::string run_name(const RunSpec& spec, double rate) {
   std::string name = spec.engine->name;
   if (spec.engine->sized)
     name += " " + sizes_text(spec);
   name += " w=" + std::to_string(spec.window);
   if (spec.idle != 0)
     name += ", " + std::to_string(spec.active) + " active";
+  if (rate != 0)
+    name += " at " + rate_text(rate) + "/s";
   return name;
 }
 
-void LiveLine::begin(const RunSpec& spec, const RunPlace& place) {
-  std::printf("%s", run_name(spec).c_str());
+void LiveLine::begin(const RunSpec& spec, double rate, const RunPlace& place) {
+  std::printf("%s", run_name(spec, rate).c_str());
   if (place.of > 1)
     std::printf(", %zu of %zu", place.before + 1, place.of);
   if (place.of > 1 && place.seconds_each != 0)
@@ -365,7 +368,7 @@ void print_remarks(Results results) {
   if (!std::ranges::all_of(results, [](const auto& r) { return r->flawless(); }))
     std::printf("!: not all was right; RPC/s and latency are of the calls that were\n");
   for (const std::unique_ptr<RunResult>& r : results) {
-    std::string name = run_name(r->spec);
+    std::string name = run_name(r->spec, r->rate);
     print_mix(*r, name.c_str());
     print_arrivals(*r, name.c_str());
     print_thinking(*r, name.c_str());

@@ -40,7 +40,7 @@ struct RunPlace {
 // state that is audited.
 class LiveLine {
  public:
-  void begin(const RunSpec& spec, const RunPlace& place);
+  void begin(const RunSpec& spec, double rate, const RunPlace& place);
   bool due() const;
   void print(const RunResult& so_far, Histogram& recent);
 
@@ -50,8 +50,12 @@ class LiveLine {
   uint64_t last_bytes_ = 0;
 };
 
-// "read 64K w=8"
-std::string run_name(const RunSpec& spec);
+// "read 64K w=8"; of an open loop "read 64K w=64 at 1000/s"
+std::string run_name(const RunSpec& spec, double rate = 0);
+// Calls per second, in at most nine columns.
+std::string rate_text(double per_s);
+// Three digits and the unit that they need: at most six columns, whatever it is.
+std::string time_text(uint64_t ns);
 
 // Rows of at most 80 columns below a heading, and another heading where open-loop runs follow
 // closed-loop ones or the other way round.

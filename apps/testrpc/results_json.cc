@@ -301,19 +301,31 @@ void append_negotiated(std::string& text, const ConnectionInfo& info) {
          info.version, info.send_size, info.receive_size, info.credits);
 }
 
+std::string rate_or_null(const std::optional<double>& rate) {
+  std::string text = "null";
+  if (rate) {
+    text.clear();
+    append(text, "%.1f", *rate);
+  }
+  return text;
+}
+
+std::string knee_of(const Knee& k) {
+  std::string text;
+  append(text, "{\"engine\": \"%s\", \"size\": %u, \"window\": %u, \"active\": %u, \"arrivals\": ",
+         k.spec.engine->name, k.spec.largest_size(), k.spec.window, k.spec.active);
+  text += quoted(to_string(k.arrivals)) + ", \"rate\": " + rate_or_null(k.rate);
+  text += ", \"above\": " + rate_or_null(k.above) + ", \"p99_ns\": " + ns_or_null(k.p99_ns);
+  append(text, ", \"light_rate\": %.1f, \"light_p99_ns\": ", k.light_rate);
+  text += ns_or_null(k.light_p99_ns);
+  append(text, ", \"closed_loop_rate\": %.1f, \"steps\": %zu, \"steps_disturbed\": %zu, ",
+         k.closed_rate, k.steps, k.disturbed);
+  append(text, "\"settled\": %s, \"doubts\": ", truth(k.settled()));
+  return text + list_of(k.doubts(), quoted) + "}";
+}
+
 void append_knees(std::string& text, const std::vector<Knee>& knees) {
-  text +=
-      "  \"knees\": " + list_of(knees, [](const Knee& k) {
-        std::string one;
-        append(one,
-               "{\"engine\": \"%s\", \"size\": %u, \"window\": %u, \"active\": %u, \"rate\": %.1f, "
-               "\"p99_ns\": %" PRIu64 ", \"light_p99_ns\": %" PRIu64
-               ", \"closed_loop_rate\": %.1f}",
-               k.spec.engine->name, k.spec.largest_size(), k.spec.window, k.spec.active, k.rate,
-               k.p99_ns, k.light_p99_ns, k.closed_rate);
-        return one;
-      });
-  text += ",\n";
+  text += "  \"knees\": " + list_of(knees, knee_of) + ",\n";
 }
 
 void append_nfs3_options(std::string& text, const Options& o) {

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from lib import output, profile_plots
-from lib.profile_runs import (PARTS, causes, is_number, limit, noise, noise_remarks, outliers, run_name, size_name,
+from lib.profile_runs import (PARTS, causes, is_number, knee_doubts, limit, noise, noise_remarks, outliers, run_name, size_name,
                               spread, stages, text_of, time_text, typical)
 
 HERE = Path(__file__).resolve().parent
@@ -116,20 +116,27 @@ def stages_part(page, runs):
 
 
 def throughput_part(page, profile, runs):
-    knees = [knee for knee in profile["knees"] if knee["rate"] > 0]
+    knees = profile["knees"]
     text = "Numbers are calls in flight; a ring marks the window with the most throughput for its latency " \
            "(throughput divided by median latency)."
     if knees:
         text += " Open loop: calls come on a schedule, whether or not earlier ones have been answered; rates " \
                 "at which they pile up are not drawn. A cross marks the knee: the highest rate that keeps p99 within " \
-                "three times that of a light load."
+                "three times that of a light load. A hollow one with a question mark is doubtful: the table says why."
     parts = [page.figure(profile_plots.throughput([run for run in runs if run.get("rate") is None] or runs,
                                                   profile["knee_runs"], knees), text)]
     if knees:
-        rows = [[knee["name"], f"{knee['rate']:,.0f}", time_text(knee["p99_ns"]), time_text(knee["light_p99_ns"]),
-                 f"{knee['closed_loop_rate']:,.0f}"] for knee in knees]
-        parts.append(table(["call", "knee, calls/s", "p99 there", "p99 at a light load", "closed loop, calls/s"], rows))
+        rows = [[knee["name"], knee_text(knee), time_text(knee.get("p99_ns")), time_text(knee.get("light_p99_ns")),
+                 f"{knee['closed_loop_rate']:,.0f}", "; ".join(knee_doubts(knee)) or "-"] for knee in knees]
+        parts.append(table(["call", "knee, calls/s", "p99 there", "p99 at a light load", "closed loop, calls/s",
+                            "doubts"], rows, words=(5,), wide=(5,)))
     return parts
+
+
+def knee_text(knee):
+    if not knee.get("rate"):
+        return "none found"
+    return f"{knee['rate']:,.0f}" + (f" to {knee['above']:,.0f}" if knee.get("above") else "")
 
 
 def time_part(page, profile):

@@ -3,7 +3,7 @@ from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from lib.profile_chart import COLORS, GRID, INK, Chart, plt
-from lib.profile_runs import PARTS, call_name, histogram, is_number, run_name, size_name, stages, time_text
+from lib.profile_runs import PARTS, call_name, histogram, is_number, knee_doubts, run_name, size_name, stages, time_text
 
 STYLES = ["-", "--", ":", "-."]
 PERCENTILES = [0, 50, 90, 99, 99.9, 99.99, 99.999, 99.9999]
@@ -149,7 +149,12 @@ def open_loop(runs):
     """Runs on a schedule that was kept, by rate. Where it was not, latency is about how long the run was."""
     kept = [run for run in runs if is_number(run.get("rate")) and run["rpc_per_s"] > 0 and not run.get("saturated")
             and run["latency_ns"].get("p99") is not None]
-    return sorted(kept, key=lambda run: run["rate"])
+    by_rate = {}
+    for run in kept:
+        by_rate.setdefault(run["rate"], []).append(run)
+    # Of those that were made again, since they were disturbed, that in the middle.
+    middle = [sorted(runs, key=lambda run: run["latency_ns"]["p99"])[len(runs) // 2] for runs in by_rate.values()]
+    return sorted(middle, key=lambda run: run["rate"])
 
 
 def throughput(runs, knee_runs, knees):
@@ -211,11 +216,16 @@ def open_loops(chart, axis, name, runs, knees, color):
     chart.tell(axis, series, [(x, y, f"{series}: {count_text(run['rate'])} calls/s offered, {count_text(x)} achieved, "
                                      f"{time_text(y)}") for (x, y), run in zip(points, runs)])
     for knee in knees:
-        if knee["name"] == name:
-            rate, p99 = knee["rate"], max(knee["p99_ns"], 1)
-            cross, = axis.plot(rate, p99, "X", color=color, markersize=9, markeredgecolor=INK, markeredgewidth=0.6)
+        if knee["name"] == name and knee.get("rate") and knee.get("p99_ns"):
+            rate, p99, doubts = knee["rate"], knee["p99_ns"], "; ".join(knee_doubts(knee))
+            cross, = axis.plot(rate, p99, "X", color="none" if doubts else color, markersize=9,
+                               markeredgecolor=color if doubts else INK, markeredgewidth=1.2 if doubts else 0.6)
             chart.add(series, cross)
-            chart.tell(axis, series, [(rate, p99, f"{name}: knee at {count_text(rate)} calls/s, p99 {time_text(p99)}")])
+            if doubts:
+                chart.add(series, axis.annotate("?", (rate, p99), textcoords="offset points", xytext=(6, 3),
+                                                fontsize=9, color=color))
+            chart.tell(axis, series, [(rate, p99, f"{name}: knee at {count_text(rate)} calls/s, p99 {time_text(p99)}"
+                                                  + (f" ({doubts})" if doubts else ""))])
     return [line]
 
 

@@ -19,7 +19,7 @@ NOT_COMPARED = ("pinned_cpus", "seed", "timeout_ms")
 LATENCIES = ("min", "mean", "p50", "p90", "p99", "p99.9", "max")
 # Null, or left out, where a run had too few calls for it.
 RARE = ("p90", "p99", "p99.9", "p90_ns", "p99_ns")
-KNEE = ("rate", "p99_ns", "light_p99_ns", "closed_loop_rate")
+KNEE = ("rate", "above", "p99_ns", "light_p99_ns")  # of a knee, null where none was found
 PARTS = ("p50_ns", "p90_ns", "p99_ns", "mean_ns")  # of a stage
 MOST_STAGES, MOST_TEXT = 32, 200  # what a result can make a page show
 
@@ -289,9 +289,16 @@ def complete(result):
         knee_runs = [run for run in runs if is_number(run.get("rate"))]
         runs = [run for run in runs if not is_number(run.get("rate"))] or runs
     knees = [{**knee, "name": text_of(knee.get("name") or knee_name(knee))} for knee in listed(result, "knees")
-             if isinstance(knee, dict) and all(is_number(knee.get(name)) for name in KNEE)]
+             if isinstance(knee, dict) and is_number(knee.get("closed_loop_rate"))
+             and all(knee.get(name) is None or is_number(knee[name]) for name in KNEE)]
     return {**result, "runs": runs, "knee_runs": knee_runs, "knees": knees,
             "timeline": [line for line in listed(result, "timeline") if is_timeline(line)]}
+
+
+def knee_doubts(knee):
+    """Why it may be another one, in words of testrpc."""
+    member = knee.get("doubts")
+    return [text_of(doubt) for doubt in (member if isinstance(member, list) else [])[:8] if isinstance(doubt, str)]
 
 
 def knee_name(knee):

@@ -262,6 +262,20 @@ class Program(unittest.TestCase):
         self.run_program("--compare", path, path, "--out", "out")
         self.assertEqual({row["figure"] for row in self.table("compare.csv")}, {"rate", "p50_ns"})
 
+    def test_a_knee_carries_its_doubts(self):
+        whole = json.loads(WHOLE.read_text())
+        [knee] = whole["knees"]
+        knee.update(above=950000.0, doubts=["not settled: 3 of 7 steps were disturbed"])
+        none = {**knee, "rate": None, "p99_ns": None, "name": "read 4K", "doubts": ["p99 at each rate was too high"]}
+        whole["knees"].append(none)
+        self.run_program("--from", self.write("a.json", whole), "--out", "out")
+        page = self.page("index.html")
+        words = "\n".join(page.words)
+        for text in ("900,000 to 950,000", "not settled: 3 of 7", "none found", "p99 at each rate was too high"):
+            self.assertIn(text, words)
+        points = [point[3] for point in json.loads(page.scripts[0])["throughput"]["points"] if "knee" in point[3]]
+        self.assertEqual(points, ["null: knee at 900k calls/s, p99 4 µs (not settled: 3 of 7 steps were disturbed)"])
+
     def test_members_of_a_wrong_kind_are_as_if_absent_or_told(self):
         whole = json.loads(WHOLE.read_text())
         draw = random.Random(5)
