@@ -130,7 +130,7 @@ class Arrivals(Case):
     def test_of_a_poisson_process_the_seed_decides_how_many_calls_are_due(self):
         process, run = self.opened("--arrivals", "poisson", "--duration", "0.5", "--seed", "77")
         self.assertEqual((run["arrivals"], run["seed"]), ("poisson", 77))
-        self.assertIn("ARRIVALS in null w=64: poisson, seed 77", process.output)
+        self.assertIn("ARRIVALS in null w=64 at 2000/s: poisson, seed 77", process.output)
         self.assertEqual(run["calls_not_made"], 0)
         _, again = self.opened("--arrivals", "poisson", "--duration", "0.5", "--seed", "77")
         _, other = self.opened("--arrivals", "poisson", "--duration", "0.5", "--seed", "5")
@@ -141,7 +141,7 @@ class Arrivals(Case):
     def test_bursts_are_due_at_once_and_wait_for_the_window(self):
         process, run = self.opened("--arrivals", "burst:100", "--window", "1", "--count", "300")
         self.assertEqual((run["arrivals"], run["calls"]), ("burst:100", 300))
-        self.assertIn("ARRIVALS in null w=1: burst:100", process.output)
+        self.assertIn("ARRIVALS in null w=1 at 2000/s: burst:100", process.output)
         # 300 calls are three bursts: the last one is due after 200/2000 seconds.
         self.assertGreaterEqual(run["seconds"], 0.1)
         # The last one of a burst has waited for all others.
