@@ -31,6 +31,8 @@ def main(folder):
              **{path.name: path for path in (ROOT / "doc").glob("*.md")}}
     for name, path in pages.items():
         (folder / name).write_text(page(path.read_text()))
+    for picture in (ROOT / "doc").glob("*.png"):
+        shutil.copy(picture, folder)
     examples = [f"## {name}\n\n```{'c' if name.endswith('.c') else 'cpp'}\n{(ROOT / 'doc/examples' / name).read_text()}```\n"
                 for name in EXAMPLES]
     (folder / "examples.md").write_text("# Examples\n\n" + "\n".join(examples))
