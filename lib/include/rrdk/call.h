@@ -1,7 +1,14 @@
 /**
- * Calls of RPC programs, whoever makes them: a client on its ClientConnection (rrdk/client.h),
- * which has their rules in full, or a server that calls its client (BackwardClient in
- * rrdk/server.h).
+ * A Call makes RPC calls, one after another, through a Caller: a client's ClientConnection
+ * (rrdk/client.h, which has the rules on order, lifetime and threads), or a server's
+ * BackwardClient, with which it calls its client (rrdk/server.h). In every call the arguments are
+ * encoded, submit() sends it, and its callback gets the results.
+ *
+ *   rrdk::Call call(*connection);
+ *   call.begin(kBinding, kGetSize).put_u64(file);
+ *   call.submit([](rrdk::Call& ended, void*) {
+ *     if (ended.status() == rrdk::CallStatus::kOk) show(ended.results().get_u64());
+ *   }, nullptr);
  */
 #pragma once
 
@@ -23,32 +30,33 @@ namespace rrdk {
 
 class Call;
 
-/** One end of a connection, as far as it makes calls: what a Call is made with. */
+/** The end of a connection through which Calls are made. */
 class Caller {
  public:
   Caller(const Caller&) = delete;
   Caller& operator=(const Caller&) = delete;
 
   /**
-   * Established: calls are sent. False while it is being established again, and when it is lost.
-   * Any thread.
+   * Returns true if the connection is established and calls are sent; false while it is being
+   * established again, and after it is lost. Any thread.
    */
   bool alive() const noexcept;
   /**
-   * Of the other end, for messages: of a ClientConnection the URI that it was given, of a
-   * BackwardClient what Peer::to_string() says of its client. Any thread.
+   * The name of the other end for messages: the URI given to a ClientConnection, or
+   * Peer::to_string() of a BackwardClient's client. Any thread.
    */
   const std::string& address() const noexcept;
   /** The poll core on which callbacks run. Any thread. */
   uint32_t core() const noexcept;
   /**
-   * The credential of calls begun from now on: AUTH_NONE by default. Any thread. A Call keeps the
-   * last one that it used; others are freed. Cannot fail, since an AuthSys is within its limits.
+   * Sets the credential of calls begun from now on; AUTH_NONE by default. Any thread. A Call keeps
+   * the last one that it used; others are freed. Cannot fail, since an AuthSys is within its
+   * limits.
    */
   void set_auth_sys(const AuthSys& identity);
   /**
-   * The same, of any flavour: `body` as the flavour defines it. The verifier of calls stays
-   * AUTH_NONE. Errors: kInvalidArgument (more than kMaxAuthBody bytes).
+   * As set_auth_sys(), for any flavour; `body` is defined by the flavour. The verifier of calls
+   * stays AUTH_NONE. Errors: kInvalidArgument (more than kMaxAuthBody bytes).
    */
   [[nodiscard]] Result<void> set_auth(AuthFlavor flavor, std::span<const std::byte> body);
 
@@ -62,13 +70,13 @@ class Caller {
   std::shared_ptr<Impl> take_impl() noexcept;  // in a destructor
 
  private:
-  friend class Call;  // which may be destroyed later
+  friend class Call;  // a Call may be destroyed later
   std::shared_ptr<Impl> impl_;
 };
 
 /**
- * An RDMA_ERROR, as the server sent it (RFC 8166 section 4.5; draft-04 of version 2,
- * section 6.2.4). Fields that the code does not have are 0. The codes:
+ * An RDMA_ERROR as the server sent it (RFC 8166 section 4.5; draft-04 of version 2, section 6.2.4).
+ * Fields that the code does not have are 0. The codes:
  *
  *   version 1   1 ERR_VERS, 2 ERR_CHUNK
  *   draft-00    1 ERR_VERS, 2 BAD_HEADER, 3 INVAL_OPTION
@@ -77,38 +85,40 @@ class Caller {
  */
 struct TransportError {
   uint32_t version = 0;        ///< of the answer: 1 or 2
-  uint32_t code = 0;           ///< rdma_err; 0: there was none
+  uint32_t code = 0;           ///< rdma_err; 0: no error
   uint32_t low = 0, high = 0;  ///< ERR_VERS: the versions that the server speaks
-  uint32_t maximum = 0;  ///< READ_CHUNKS, WRITE_CHUNKS; SEGMENTS, of one chunk: how many are taken
+  uint32_t maximum =
+      0;  ///< how many the server accepts: READ_CHUNKS, WRITE_CHUNKS; SEGMENTS, per chunk
   uint32_t write_chunk = 0;  ///< WRITE_RESOURCE: which offer() was too short, from 1; 0: unknown
   uint32_t length = 0;       ///< WRITE_RESOURCE, REPLY_RESOURCE: bytes that are needed; 0: unknown
 };
 
 /**
- * Called when a call has ended, on its connection's poll core; `call` may be begun again at once,
- * or destroyed. Does not throw.
+ * Called when a call has ended, on its connection's poll core. `call` may be begun again at once,
+ * or destroyed. Must not throw.
  */
 using Completion = void (*)(Call& call, void* argument);
 
 /**
- * One call at a time, again and again. Outlives what it submitted; cancel() ends that early. An
- * idle Call keeps buffers of the pools: of its arguments, its offers and its last reply.
+ * One call at a time; reusable. A Call must outlive what it submitted; cancel() ends that early. An
+ * idle Call keeps pool buffers: those of its arguments, its offers and its last reply.
  */
 class Call {
  public:
   explicit Call(Caller& caller);
   /**
-   * Not in flight: cancel() and wait for the callback first. Destroying one in flight is a mistake,
-   * which the log names once per connection; the call is then cancelled and its callback does not
-   * come (or has returned before the destructor does, if it was running). The destructor waits
-   * until the call has ended, but never for longer than 5 seconds: where nobody polls the core,
-   * what is ours lives on, as below.
+   * The Call should not be in flight: cancel() and wait for the callback first. Destroying one in
+   * flight is a mistake, which is logged once per connection. The call is then cancelled, and its
+   * callback is not called (if it was running, it has returned before the destructor does). The
+   * destructor waits until the call has ended, at most 5 seconds; if no thread polls the core, what
+   * the library holds for the call lives on, as below.
    *
-   * In a callback or handler on the connection's poll core it cannot wait: what is ours lives on
-   * until the call has ended, but memory that was offered, and items that were put by reference,
-   * are the peer's to access until then. on_released() tells when; without it, keep them until the
-   * connection has been destroyed. A Call may be begun, submitted or destroyed in its own callback:
-   * it has ended, although in_flight() is true until the callback returns.
+   * In a callback or handler on the connection's poll core the destructor cannot wait. What the
+   * library holds lives on until the call has ended, and until then the peer may access memory that
+   * was offered, and items that were put by reference. on_released() tells when that ends; without
+   * it, keep them until the connection has been destroyed. A Call may be begun, submitted or
+   * destroyed in its own callback: it has ended, although in_flight() is true until the callback
+   * returns.
    */
   ~Call();
   Call(const Call&) = delete;
@@ -116,87 +126,88 @@ class Call {
 
   /**
    * Starts a new call of `procedure` of the binding's program and version; what was read from the
-   * last reply is gone. Write the arguments, in order, into the encoder returned, which is valid
-   * until submit(). The binding does not change, and outlives the Calls that were begun with it
-   * (one that is destroyed in flight, until it has ended); one in ClientOptions::keepalive_binding
-   * outlives the connections. One that check() refuses is logged, and its calls end with
+   * last reply becomes invalid. Write the arguments in order into the returned encoder, which is
+   * valid until submit(). The binding must not change, and must outlive the Calls begun with it (if
+   * one is destroyed in flight, until it has ended); one used in ClientOptions::keepalive_binding
+   * must outlive the connections. A binding that check() refuses is logged, and its calls end with
    * kInvalidCall.
    *
-   * While the call is in flight begin() is refused, which the log says: the call goes on, and the
-   * encoder returned takes nothing. The same when the connection that the Call was made with has
-   * been destroyed, and in a child of fork().
+   * begin() is refused with a log line while the call is in flight, when the connection that the
+   * Call was made with has been destroyed, and in a child of fork(). A call in flight goes on, and
+   * the returned encoder accepts nothing.
    */
   Encoder& begin(const Binding& binding, uint32_t procedure) noexcept;
   /**
-   * Room for the next DDP-eligible result, in stream order: a Write chunk of one segment, or of
-   * several. Until the call has ended, and if on_released() is used until that is called, the
-   * memory is the peer's to write. At most as many as the binding allows and kMaxOffers in all;
-   * more makes submit() end with kTooLarge. Memory that Memory::contains() does not know makes it
-   * end with kInvalidMemory.
+   * Offers memory for the next DDP-eligible result, in stream order: a Write chunk of one segment,
+   * or of several. The peer may write there until the call has ended, or, with on_released(), until
+   * that callback. The number of offers is limited by the binding and kMaxOffers; with more,
+   * submit() ends with kTooLarge. Memory that Memory::contains() does not know makes it end with
+   * kInvalidMemory.
    */
   void offer(MemorySpan room) noexcept;
   void offer(std::span<const MemorySpan> segments) noexcept;
   /**
-   * The same with a pool buffer of at least `length` bytes, which becomes the call's: where the
-   * result was placed is seen through results(), until begin(). take_offered() gets the buffer
-   * back. Giving up such a call never costs the connection, see cancel(). An empty Buffer makes
-   * submit() end with kNoMemory, one that is too short, or of another Memory than the Runtime's,
-   * with kInvalidMemory.
+   * As above, with a pool buffer of at least `length` bytes, which the call takes over. The placed
+   * result is read through results() until begin(); take_offered() returns the buffer. Abandoning
+   * such a call never costs the connection, see cancel(). submit() ends with kNoMemory if the
+   * Buffer is empty, and with kInvalidMemory if it is too short or of another Memory than the
+   * Runtime's.
    */
   void offer(Buffer room, uint32_t length) noexcept;
   static constexpr uint32_t kMaxOffers = 16;
   static constexpr uint32_t kMaxOfferSegments = 64;
   /**
-   * Bound on the reply's variable part in bytes, beyond what the binding states. A reply that may
-   * be larger than what goes inline has a Reply chunk, for which the call holds pool buffers of
-   * this bound from when it is sent until begin() or its end without kOk: one of the smallest class
-   * that fits, or several of the largest. Have a class for it in MemoryOptions::classes, of as many
-   * buffers as such calls are in flight; a call that finds none waits for those of others, or ends
-   * with kNoMemory where there are none to wait for.
+   * Bounds the reply's variable part in bytes, beyond what the binding states. If the reply may not
+   * fit inline, it gets a Reply chunk: from when the call is sent until begin(), or until it ends
+   * without kOk, it holds pool buffers of this size, one of the smallest class that fits or several
+   * of the largest. Configure a class for it in MemoryOptions::classes, with as many buffers as
+   * such calls are in flight. A call that finds no buffer waits for those of others, or ends with
+   * kNoMemory if no other call holds any.
    */
   void expect_reply(uint64_t bytes) noexcept;
   /**
-   * For a body that a security service transforms as a whole, arguments and results, such as
-   * RPCSEC_GSS with integrity or privacy: no item of it moves in a chunk of its own. Long calls and
-   * replies remain; what was offered only counts for the room of the reply, to which `growth` bytes
-   * are added for what the service adds (RFC 5666 section 11).
+   * Moves no item in a chunk of its own: for a body, arguments and results, that a security service
+   * transforms as a whole, such as RPCSEC_GSS with integrity or privacy. Long calls and replies
+   * remain. Offered memory only counts towards the size of the reply, to which `growth` bytes are
+   * added for what the service adds (RFC 5666 section 11).
    */
   void forbid_ddp(uint32_t growth) noexcept;
   /**
-   * For this call only, after begin(); 0: none. A deadline is a cancel() that comes by itself, with
-   * kTimeout: what is said there of memory, credits and the connection holds here as well.
+   * Sets the deadline for this call only, after begin(); 0: none. A call that reaches its deadline
+   * is cancelled as by cancel(), but ends with kTimeout: what cancel() says about memory, credits
+   * and the connection applies here too.
    */
   void set_timeout_ms(uint32_t timeout) noexcept;
   /**
-   * For this call only, after begin(): whether it is sent again, under the same XID, when its
-   * connection breaks before the reply. Without ClientOptions::reconnect it makes no difference to
-   * that.
+   * Sets for this call only, after begin(), whether it is sent again under the same XID if its
+   * connection breaks before the reply. For that it needs ClientOptions::reconnect.
    *
    * A call that makes the server close the connection each time is repeated until its deadline.
    *
-   * In draft-04 of version 2 it also says whether a call whose reply had too little room is sent
-   * again, once, with the room that the server names (transport_error()), with or without
-   * `reconnect`. The result of an offer() that was too short, and those behind it, then come in the
-   * reply: look at results(), not at the memory. Procedure 0 always is. What was refused before it
-   * was run, because of more chunks or segments than the server takes, is sent again with fewer in
-   * any case; later calls of the connection keep to that, and offers beyond it are not used.
+   * In draft-04 of version 2 it also says whether a call whose reply did not fit is sent again,
+   * once, with the space that the server names (transport_error()), with or without `reconnect`.
+   * The result of an offer() that was too short, and the results after it, then come in the reply:
+   * read results(), not the offered memory. Procedure 0 is always sent again. A call that was
+   * refused before it ran, because it had more chunks or segments than the server accepts, is sent
+   * again with fewer in any case; later calls of the connection keep to that limit, and offers
+   * beyond it are not used.
    */
   void set_retransmit(bool retransmit) noexcept;
 
   /** See on_released(). */
   using Released = void (*)(void* argument);
   /**
-   * For this call only, after begin(): the memory that is offer()ed and put_item()ed by reference
-   * may stay with the peer after the call has been given up (cancel(), set_timeout_ms()), and
-   * `released(argument)` is called when the peer cannot access it any more: when the answer has
-   * come after all, when ClientOptions::lend_ms have passed, or when the connection has ended. Only
-   * then may that memory be read, changed, used otherwise or freed.
+   * For this call only, after begin(): lets memory that is offer()ed, and put_item()ed by
+   * reference, stay with the peer after the call is abandoned (cancel(), set_timeout_ms()).
+   * `released(argument)` is called when the peer can no longer access it: when the answer has come
+   * after all, when ClientOptions::lend_ms have passed, or when the connection has ended. Only then
+   * may that memory be read, changed, used otherwise or freed.
    *
    * It is called exactly once for each submit(), however the call ends, on the connection's poll
-   * core, and may do what a callback may. Where nothing is left to the peer, which is the rule, it
-   * is called right before the completion. Otherwise it comes after that, and the Call may be in
-   * use again, or gone: let `argument` be of the memory, not of the Call. At the latest it comes
-   * within ~ClientConnection().
+   * core, and may do what a callback may. Normally the peer holds nothing when the call ends, and
+   * it is called right before the completion. Otherwise it comes after the completion, when the
+   * Call may be in use again or destroyed, so let `argument` refer to the memory and not to the
+   * Call. At the latest it is called in ~ClientConnection().
    *
    *   args.put_u64(offset);
    *   call.offer(block->span());
@@ -206,92 +217,97 @@ class Call {
   void on_released(Released released, void* argument) noexcept;
 
   /**
-   * Sends; the end comes as `completion(call, argument)`: on the core's thread not before this has
-   * returned, on another thread at any time. Null: in_flight() alone tells of the end.
+   * Sends the call. `completion(call, argument)` is called when it ends: on the core's own thread
+   * only after submit() has returned, otherwise at any time. If `completion` is null, only
+   * in_flight() shows that the call has ended.
    *
-   * Without begin() before it the call ends with kInvalidCall. While the call is in flight submit()
-   * is refused: nothing happens, and the new completion is not called. When its connection has been
-   * destroyed submit() is refused too, and in a child of fork(); status() is kInvalidCall then. All
-   * are logged. False: it was refused.
+   * Without begin() the call ends with kInvalidCall. Returns false if submit() is refused, which is
+   * logged. While the call is in flight, nothing happens then, and the new completion is not
+   * called. It is also refused when the connection has been destroyed, and in a child of fork();
+   * status() is then kInvalidCall.
    */
   bool submit(Completion completion, void* argument) noexcept;
   /**
-   * Sends and waits for the end. On an embedded runtime it polls the core meanwhile. In a callback
-   * or a handler on a poll core, of whichever Runtime, it is refused, with kInvalidCall and a line
-   * in the log: it would wait for itself. A handler on a worker may wait.
+   * Sends the call and waits until it ends. On an embedded runtime it polls the core meanwhile. In
+   * a callback or a handler on a poll core of any Runtime it would wait for itself, so it is
+   * refused with kInvalidCall and a log line. A handler on a worker may wait.
    *
-   * With a deadline it does not wait for ever where nobody polls the core: 5 seconds after it
-   * kTimeout is returned all the same. The call is then cancelled, and in_flight() until the core
-   * is polled: what was offered to it, or put by reference, stays the peer's to access until then.
-   * Once it has ended, status() is kCancelled or what the call came to, because only the return
-   * value is kTimeout.
+   * With a deadline it does not wait forever for a core that no thread polls: 5 seconds after the
+   * deadline it returns kTimeout. The call is then cancelled, and in_flight() until the core is
+   * polled; until then the peer may access what was offered to it or put by reference. When the
+   * call has ended, status() is kCancelled or its own result, since only the return value is
+   * kTimeout.
    */
   CallStatus submit_and_wait();
   /**
-   * Ends the call with kCancelled, if it has not ended: the callback still comes, once, after this
-   * has returned if it is called on the core's thread.
+   * Ends the call with kCancelled, if it has not ended. The callback still comes, once; on the
+   * core's own thread, after cancel() has returned.
    *
-   * RPC over RDMA cannot take a call back: the server goes on with it, and with the memory that it
-   * was offered. What that means depends on whose memory it is:
+   * RPC over RDMA cannot recall a call: the server continues it, and may use the memory that it was
+   * offered. What happens to memory depends on its owner:
    *
-   *   - nobody's, of inline calls: the callback comes at once;
-   *   - the library's (Reply chunks, copies of arguments, Buffers that put_item() or offer() took
-   *     over): the callback comes at once; it stays lent to the server until that answers, for at
-   *     most ClientOptions::lend_ms;
-   *   - yours, with on_released(): the callback comes at once; on_released() says when it is yours;
-   *   - yours, without: its keys are revoked before the callback comes. If the server is still to
-   *     read or write there, its access fails and ends the connection, with all other calls on it.
+   *   - inline calls use none: the callback comes at once;
+   *   - memory of the library (Reply chunks, copies of arguments, Buffers that put_item() or
+   *     offer() took over): the callback comes at once; the memory stays lent to the server until
+   *     it answers, for at most ClientOptions::lend_ms;
+   *   - your memory, with on_released(): the callback comes at once; on_released() says when the
+   *     memory is yours again;
+   *   - your memory, without on_released(): its keys are revoked before the callback comes. If the
+   *     server was still to read or write there, its access fails and ends the connection, with
+   *     all other calls on it.
    *
    * After lend_ms keys are revoked in any case, with the same consequence if the server answers
-   * even later. A call that was given up keeps its credit until it is answered: when all credits
-   * are held so, no call can be sent, and ClientOptions::starved_ms says for how long.
+   * even later. An abandoned call keeps its credit until it is answered; while abandoned calls hold
+   * all credits, no call can be sent, for at most ClientOptions::starved_ms.
    *
-   * Any thread. But from a thread that does not know whether the call has ended and was submitted
-   * again meanwhile (in its callback, say) it may hit the next call.
+   * Any thread. If another thread may have ended the call and submitted it again meanwhile (in its
+   * callback, say), cancel() may hit the next call.
    */
   void cancel() noexcept;
 
   /**
-   * cancel() for whoever is about to go with all that the callback uses: once this has returned the
-   * callback does not come any more. On the connection's core it does not wait; elsewhere it waits
-   * for the core, as ~Call() does. The Call may be in_flight() for a pass or two, and then be begun
-   * again, or be destroyed at once. Nothing happens if it is not in flight.
+   * As cancel(), for a caller that is about to destroy what the callback uses: once this has
+   * returned, the callback is not called any more. On the connection's core it does not wait;
+   * elsewhere it waits for the core, as ~Call() does. The Call may be in_flight() for another pass
+   * or two before it can be begun again; it may be destroyed at once. Does nothing if it is not in
+   * flight.
    */
   void abandon() noexcept;
 
   /**
-   * From submit() until the callback has returned, so also in the callback (which may begin or
-   * destroy the Call all the same). Any thread. False: no other thread is at it, and it may be
-   * begun or destroyed anywhere.
+   * Returns true from submit() until the callback has returned, so also in the callback (which may
+   * begin or destroy the Call nevertheless). When it returns false, no other thread uses the Call,
+   * and it may be begun or destroyed anywhere. Any thread.
    */
   bool in_flight() const noexcept;
-  /** How the last call ended. In its callback and afterwards, until submit(). */
+  /** How the last call ended. Valid in its callback and afterwards, until submit(). */
   CallStatus status() const noexcept;
   /**
-   * Whether the last call was handed to a connection. False: it still waits, or it has ended
-   * without that, and the server has not run it, so that it may be made again whatever it does.
-   * True: the server may have run it, unless status() says otherwise. When the call has ended, in
-   * its callback or afterwards; on the connection's poll core also before that.
+   * Returns true if the last call was handed to a connection: then the server may have run it,
+   * unless status() says otherwise. Returns false if it still waits or ended without being handed
+   * over: then the server has not run it, and it may be made again whatever it does. Valid when the
+   * call has ended, in its callback or afterwards; on the connection's poll core also before that.
    */
   bool sent() const noexcept;
-  /** After kOk: the results. Valid until begin() or destruction. */
+  /** The results, after kOk. Valid until begin() or destruction. */
   Decoder& results() noexcept;
   /**
-   * The Buffer that the k-th offer(), from 0, took over; empty if that was of a MemorySpan, if it
-   * was taken already, or if the call was given up and the peer still has it. What results() shows
-   * of it lives as long as the Buffer, until begin() at most. Not in flight.
+   * Returns the Buffer that the k-th offer(), from 0, took over. Empty if that was a MemorySpan, if
+   * it was taken already, or if the call was abandoned and the peer still has it. What results()
+   * shows in it is valid as long as the Buffer, until begin() at most. Must not be called in
+   * flight.
    */
   Buffer take_offered(uint32_t k) noexcept;
-  /** After kProgMismatch or kRpcMismatch: what the server speaks. */
+  /** The versions that the server speaks, after kProgMismatch or kRpcMismatch. */
   uint32_t mismatch_low() const noexcept;
   uint32_t mismatch_high() const noexcept;
-  /** After kAuthError. */
+  /** The reason, after kAuthError. */
   AuthStat auth_stat() const noexcept;
-  /** After kChunkError, kVersionError and kRemoteError: what the server said. */
+  /** The server's error, after kChunkError, kVersionError and kRemoteError. */
   TransportError transport_error() const noexcept;
   /**
-   * In its callback only: when it passed its stages, if it was sampled (rrdk/stages.h). All but
-   * kEnded, which is when the callback has returned.
+   * In its callback only: when the call passed its stages, if it was sampled (rrdk/stages.h).
+   * Without kEnded, which is when the callback has returned.
    */
   std::optional<StampedCall> stamps() const noexcept;
 

@@ -1,55 +1,40 @@
 /**
- * The cores: who polls, who works, and what an idle core does.
+ * A Runtime has the cores that do the work: poll cores, which own connections and do everything for
+ * them (completions, decoding, timers, sending), and optional workers for slow handlers. Its
+ * options say which threads poll, which work, and what an idle core does.
  *
- * A poll core owns connections for life and does everything for them: completions, decoding,
- * timers, sending. Three ways to run, one code path:
+ *   rrdk::must(rrdk::ensure_eal());
+ *   auto memory = rrdk::must(rrdk::Memory::create({}));
+ *   auto runtime = rrdk::must(rrdk::Runtime::create(*memory, {.poll_cpus = {1}}));
  *
- *  - dedicated: RuntimeOptions::poll_cpus names cores; each gets a pinned thread. With worker_cpus,
- *    procedures declared Dispatch::kWorker run on worker threads, reached through bounded
- *    lock-free rings.
- *  - run-to-completion: the same without worker_cpus; handlers run on the poll core.
- *  - embedded: poll_cpus is empty and the application's own reactor calls poll() again and again
- *    (an SPDK poller, say). No poll thread is started.
+ * Modes: a connection stays on its poll core for life. The same code runs in three modes:
  *
- * Threads: create(), start-up and destruction on one thread. poll(core) always by the same thread
- * for one core. The rest: any thread.
+ *   - dedicated: RuntimeOptions::poll_cpus lists CPUs; each gets a pinned thread. With
+ *     worker_cpus, procedures declared Dispatch::kWorker run on worker threads, reached through
+ *     bounded lock-free rings.
+ *   - run-to-completion: as dedicated, without worker_cpus; handlers run on the poll core.
+ *   - embedded: poll_cpus is empty, and the application's own reactor calls poll() repeatedly (an
+ *     SPDK poller, say). No poll thread is started.
  *
- * Threads that there are, all of them RRDK's own:
+ * Lifetime: Memory > Runtime > Server > ServerCall; Runtime > Client; Runtime > ClientConnection;
+ * Runtime > Timer; Memory > Call; Runtime, Server and ClientConnection > Telemetry. The left of
+ * each must outlive the right: destroy in the opposite order, after answering every ServerCall that
+ * was kept. A Client may be destroyed before its connections, and a Call that is not in flight
+ * after its connection. Buffers and RegisteredMemory must be gone before their Memory. Any other
+ * order is logged as an error, and what is destroyed too early lives on until nothing uses it: a
+ * Runtime's threads, for instance, until its last Server is gone. Timers and Telemetry are not
+ * checked in this way.
  *
- *   rrdk-poll-N      one for each of poll_cpus, from create() to ~Runtime()
- *   rrdk-work-N      one for each of worker_cpus, likewise
- *   rrdk-aside       one, from the first use to ~Runtime(): listen_start(); start_capture() and
- *                    stop_capture() with a callback; run_aside(). It sleeps otherwise. ~Runtime()
- *                    waits for the task that it is running
- *   rrdk-find        up to nine, while there is something to find for connections and
- *                    listen_start(): one looks up names of /etc/hosts, the others one other name
- *                    each, and each then opens the driver if it is not open (for listen_start()
- *                    rrdk-aside does that). ~Runtime() waits for a driver that is being opened, but
- *                    not for the system's resolver: such a thread is left behind, with nothing that
- *                    is the Runtime's, and ends when the answer comes
- *   rrdk-capture     one while a capture goes on (rrdk/capture.h)
- *   rrdk-rcu         one of the process, from the first create() on: it frees what cores no longer
- *                    read, and sleeps otherwise
- *   rrdk-shm-close   where the driver for `shm:` is in use, up to 35 of the process, which
- *                    live on: they close descriptors that peers have sent, which may block.
- *                    The drivers for `iwarp:` and `verbs:` have no threads
- *   rrdk-rpcbind     one for each RpcbindListing (rrdk/rpcbind.h), as long as that lives
+ * Threads: create(), start-up and destruction belong on one thread. poll(core) must always be
+ * called by the same thread for one core. All else may be called from any thread. Besides poll
+ * cores (rrdk-poll-N) and workers (rrdk-work-N) the library has a few threads that mostly sleep;
+ * doc/guide-cores-and-memory.md lists them, and says what programs that use liburcu must observe.
+ * All block every signal except those that a thread's own fault raises (SIGSEGV and the like), so
+ * that signals reach the application's threads. For fork() see rrdk/eal.h.
  *
- * and DPDK's, from ensure_eal() on. So an embedded Runtime without workers keeps two threads at
- * most: rrdk-rcu, and rrdk-aside once that was used.
- *
- * Programs that use liburcu: a pass of a core is a read section of its flavour urcu-bp. A program
- * that uses the same flavour must not wait for a grace period (synchronize_rcu(), rcu_barrier()) in
- * a callback or in a handler on a poll core, which would wait for itself; and its own read sections
- * hold up what waits for cores here: remove_service(), stop_capture(). A thread in a read section
- * of its own counts as a handler: remove_service() is refused there (kInvalidArgument),
- * stop_capture() waits for 5 seconds in vain, and ~Runtime() does not wait for passes. Handlers in
- * workers are no read sections. Other flavours have nothing to do with RRDK. librrdk is never
- * unloaded (it is linked with -z nodelete): dlclose() has no effect.
- *
- * What may take long comes in two forms. One does not wait: it returns at once, takes less than a
- * millisecond, and a callback tells of the end, on a poll core, in a pass of it. It may be used
- * anywhere, in callbacks and handlers too. The other is built on it, and waits:
+ * Waiting: what may take long comes in two forms. One does not wait: it returns at once, takes less
+ * than a millisecond, and reports the end by a callback on a poll core, during a pass. It may be
+ * used anywhere, in callbacks and handlers too. The other is built on it, and waits:
  *
  *   does not wait                             waits
  *   Client::connect_start()                   connect()
@@ -67,31 +52,15 @@
  *   Timer::stop(), ~Timer() on its core       the same on other threads
  *   run_aside()                               rpcbind_lookup(), call_over_tcp() and the like
  *
- * Set-up waits only: ensure_eal(), Memory::create(), allocate() and adopt(), Runtime::create() and
+ * Set-up only waits: ensure_eal(), Memory::create(), allocate() and adopt(), Runtime::create() and
  * its destructor, and Telemetry's.
  *
- * Waiting: the thread that last polled a core polls it while it waits; so does any thread if that
- * one has ended, or nobody has polled the core yet. Other threads only wait: for ever if nobody
- * polls, but in destructors for 5 seconds at most. Then an error in the log says what was waited
- * for, and what is destroyed lives on, out of sight, until it can go; so must the Runtime, and be
- * polled. Never call what waits from a handler or callback. Any wait of 5 s for a core is logged as
- * an error.
- *
- * Lifetime: Memory > Runtime > Server > ServerCall; Runtime > Client; Runtime > ClientConnection;
- * Runtime > Timer; Memory > Call; Runtime, Server and ClientConnection > Telemetry. The left of
- * each outlives the right: destroy in the opposite order, after answering every ServerCall that was
- * kept. A Client may go before its connections, and a Call that is not in flight after its
- * connection. Buffers and RegisteredMemory are gone before their Memory. The other order is a
- * mistake, which an error in the log names, and what is destroyed too early lives on until what
- * uses it is gone: a Runtime's threads, for instance, until its last Server is. Timers and
- * Telemetry are the exceptions: nothing catches one that lives too long.
- *
- * fork(): see rrdk/eal.h. Signals: RRDK's threads block them all but for those that a thread's own
- * fault raises (SIGSEGV and the like), so that they reach the application's threads.
- *
- *   rrdk::must(rrdk::ensure_eal());
- *   auto memory = rrdk::must(rrdk::Memory::create({}));
- *   auto runtime = rrdk::must(rrdk::Runtime::create(*memory, {.poll_cpus = {1}}));
+ * A function that waits must not be called from a handler or callback. The thread that last polled
+ * a core polls it while it waits; so does any thread if that one has ended, or if the core was
+ * never polled. Other threads only wait: forever if no thread polls, but in destructors at most 5
+ * seconds. After that an error in the log names what was waited for, and what is destroyed lives on
+ * internally until it can be freed; the Runtime must live and be polled until then. Any wait of 5 s
+ * for a core is logged as an error.
  */
 #pragma once
 
@@ -112,70 +81,76 @@ struct FaultPlan;
 struct FaultCounts;
 
 /**
- * What a poll or worker thread of the Runtime does when it finds nothing to do. What an embedded
- * core does is the application's own business: a loop of bare poll() takes a whole CPU and is right
- * only on a CPU of its own. An application that shares CPUs sleeps on wake_fd():
+ * What a poll or worker thread of the Runtime does when it finds no work. On an embedded core the
+ * application decides: a loop of bare poll() takes a whole CPU and suits only a CPU of its own. An
+ * application that shares CPUs sleeps on wake_fd():
  *
  *   while (!stop)
  *     if (runtime->poll() == 0 && runtime->arm_wake())
  *       epoll_wait(...);  // of a set that wake_fd() is in
  *
- * or, like kAdaptive, does so after some number of empty polls.
+ * or, like kAdaptive, does so after a number of empty polls.
  */
 enum class IdlePolicy {
-  kBusy,      ///< polls on; lowest latency; needs a core of its own
-  kYield,     ///< polls on, gives the core away (sched_yield) between empty polls
+  kBusy,      ///< keeps polling; lowest latency; needs a CPU of its own
+  kYield,     ///< keeps polling, yields the CPU (sched_yield) between empty polls
   kAdaptive,  ///< after adaptive_us without work sleeps in epoll; the first event wakes it
 };
 
 struct RuntimeOptions {
-  std::vector<int> poll_cpus = {};    ///< CPUs of dedicated poll threads; -1: a thread, not pinned
+  std::vector<int> poll_cpus =
+      {};  ///< CPUs of dedicated poll threads; -1: a thread that is not pinned
   std::vector<int> worker_cpus = {};  ///< CPUs of worker threads; -1: not pinned
   uint32_t embedded_cores = 1;        ///< poll cores that the application polls (poll_cpus empty)
   /**
-   * Of poll and worker threads. On an embedded Runtime without workers it only says whether a
+   * For poll and worker threads. On an embedded Runtime without workers it only says whether a
    * function that waits, such as submit_and_wait(), yields between empty polls (all but kBusy):
-   * kAdaptive there does not make the application sleep, which it does itself (arm_wake()).
+   * kAdaptive does not make the application sleep, which does so itself (arm_wake()).
    */
   IdlePolicy idle = IdlePolicy::kYield;
   uint32_t adaptive_us = 50;  ///< kAdaptive: microseconds of idleness before sleeping
-  /** Entries of each ring between cores, a power of two. A full ring makes its producer keep the
-      item and retry on its next pass; it never blocks and never drops. */
+  /**
+   * Entries of each ring between cores, a power of two. If a ring is full, its producer keeps the
+   * item and retries on its next pass; it never blocks and never drops.
+   */
   uint32_t ring_size = 4096;
-  uint32_t stamp_every = 16;  ///< Runtime::stamp_every(), from the beginning
-  Reserved<8> reserved = {};  ///< for what later releases add
+  uint32_t stamp_every = 16;  ///< initial value of Runtime::stamp_every()
+  Reserved<8> reserved = {};  ///< spare bytes for later releases
 };
 
 class Runtime {
  public:
   /**
-   * Starts the threads. Needs EAL. `memory` outlives the Runtime.
-   * Errors: kInvalidArgument (a CPU below -1, or that does not exist or is not ours to use; no
-   * cores or more than 128; a ring_size that is no power of two; no EAL), kNoMemory, kSystem.
+   * Starts the threads. Needs EAL. `memory` must outlive the Runtime. Errors: kInvalidArgument (a
+   * CPU below -1, or one that does not exist or that this process may not use; no cores or more
+   * than 128; a ring_size that is not a power of two; no EAL), kNoMemory, kSystem.
    */
   [[nodiscard]] static Result<std::unique_ptr<Runtime>> create(Memory& memory,
                                                                const RuntimeOptions& options = {});
-  /** Stops the threads, and waits for that. Servers and clients are gone by now. */
+  /** Stops the threads and waits for them. Servers and clients must be destroyed before. */
   ~Runtime();
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 
   /**
-   * Embedded: one pass of core `core`; returns how many things it did (0: idle). Never blocks. 0
-   * also from within a handler or callback, if there is no such core, and on a Runtime that is not
-   * embedded: its cores are their own threads'.
+   * Embedded: makes one pass of core `core`; returns the number of things done (0: idle). Never
+   * blocks. Also returns 0 within a handler or callback, if there is no such core, and on a Runtime
+   * that is not embedded, whose cores have their own threads.
    *
    * A peer that falls asleep while a pass sends to it is woken by the next pass. So poll once more
-   * before the thread does anything long. Before it sleeps, arm_wake() sees to that.
+   * before the thread does anything long. Before it sleeps, arm_wake() takes care of that.
    */
   uint32_t poll(uint32_t core = 0);
   /**
-   * Embedded, for an event-driven reactor: readable when poll(core) has work, once arm_wake(core)
-   * returned true: messages, or a Timer of the application's that is due (rrdk/timer.h). The
-   * descriptor is the Runtime's. -1 if there is no such core, or it is not embedded.
+   * Embedded, for an event-driven reactor: readable when poll(core) has work, after arm_wake(core)
+   * returned true. Work is messages, or a Timer of the application that is due (rrdk/timer.h). The
+   * Runtime owns the descriptor. -1 if there is no such core, or it is not embedded.
    */
   int wake_fd(uint32_t core = 0) const;
-  /** False: there is work now; poll instead of sleeping. Or there is no such embedded core. */
+  /**
+   * Embedded: prepares to sleep on wake_fd(). Returns false if there is work now, so poll instead
+   * of sleeping, or if there is no such embedded core.
+   */
   [[nodiscard]] bool arm_wake(uint32_t core = 0);
 
   bool embedded() const noexcept;
@@ -183,72 +158,81 @@ class Runtime {
   uint32_t num_workers() const noexcept;
   Memory& memory() noexcept;
   /**
-   * What a poll core has done since it started, and its connections (rrdk/counters.h). All zeros if
+   * Counts of a poll core since it started, with its connections (rrdk/counters.h). All zeros if
    * there is no such core. Any thread.
    */
   Stats stats(uint32_t core) const;
   /**
-   * Makes things fail (rrdk/faults.h), on this Runtime's connections and in its Memory, for whoever
-   * uses that; replaces the plan before it. Any thread, while calls run; each core takes it up at
-   * its next batch. Errors: kInvalidArgument (a rate that is none, a delay that is too long, a
+   * Injects faults (rrdk/faults.h) into this Runtime's connections and its Memory, for all users of
+   * that Memory; replaces the previous plan. Any thread, while calls run; each core applies it at
+   * its next batch. Errors: kInvalidArgument (an invalid rate, a delay that is too long, a
    * SlowStage that does not exist).
    */
   [[nodiscard]] Result<void> set_faults(const FaultPlan& plan);
-  /** Ends it. It mends nothing: clients connect again if they do (rrdk/client.h). Any thread. */
+  /**
+   * Ends fault injection. It repairs nothing: clients connect again if they are set to
+   * (rrdk/client.h). Any thread.
+   */
   void clear_faults();
-  /** What was made to fail so far. Any thread. */
+  /** The faults injected so far. Any thread. */
   FaultCounts fault_counts() const;
   /**
    * Writes what this Runtime's connections send and receive into `file` (rrdk/capture.h), which is
-   * emptied if it is there; a FIFO needs a reader already (else kSystem). One capture at a time.
-   * Any thread, while calls run, but not in a handler or a callback, which the file would hold up.
-   * Errors: kInvalidArgument (options; a capture is going on), kNoMemory, kSystem (the file),
-   * kPermission (it is another user's, or open to others).
+   * emptied if it exists; a FIFO needs a reader already (otherwise kSystem). One capture at a time.
+   * Any thread, while calls run, but not in a handler or a callback, which the file would delay.
+   * Errors: kInvalidArgument (options; a capture is in progress), kNoMemory, kSystem (the file),
+   * kPermission (the file is another user's, or open to others).
    */
   [[nodiscard]] Result<void> start_capture(const std::string& file,
                                            const CaptureOptions& options = {});
   using CaptureStarted = void (*)(Result<void>&& started, void* argument);
-  /** The same without waiting, from anywhere; `started` is called once, on poll core 0. */
+  /**
+   * As above, without waiting; may be called from anywhere. `started` is called once, on poll core
+   * 0.
+   */
   void start_capture(const std::string& file, const CaptureOptions& options, CaptureStarted started,
                      void* argument);
   /**
-   * Ends the capture. Waits for the passes that are running, and then until all is in the file: for
-   * 5 seconds at most each, unless the file makes progress. After that an error in the log says so,
-   * and the rest is not waited for. Any thread, but not in a handler or a callback. What became of
-   * it; zeros if there was none.
+   * Ends the capture, and returns its counts; zeros if there was no capture. Waits for the passes
+   * in progress, and then until all is in the file: at most 5 seconds each, unless the file makes
+   * progress. After that an error is logged, and the rest is not waited for. Any thread, but not in
+   * a handler or a callback.
    */
   CaptureCounts stop_capture();
   using CaptureStopped = void (*)(const CaptureCounts& counts, void* argument);
-  /** The same without waiting, from anywhere; `stopped` is called once, on poll core 0. */
+  /**
+   * As above, without waiting; may be called from anywhere. `stopped` is called once, on poll core
+   * 0.
+   */
   void stop_capture(CaptureStopped stopped, void* argument);
-  /** Of the capture that is going on, so far; zeros if there is none. Any thread. */
+  /** Counts of the capture in progress; zeros if there is no capture. Any thread. */
   CaptureCounts capture_counts() const;
   /**
-   * Of the calls that are made and served from now on, one in so many is sampled: when it passed
-   * which stage is kept (rrdk/stages.h). 0: none. Any thread, while calls run.
+   * Samples one of every `calls` calls that are made and served from now on: the times at which it
+   * passes its stages are kept (rrdk/stages.h). 0: no calls. Any thread, while calls run.
    */
   void stamp_every(uint32_t calls);
   /**
-   * Of each core, the last kStampedCalls that were sampled and have ended, those of one core oldest
-   * first. Any thread.
+   * For each core, the last kStampedCalls calls that were sampled and have ended; those of one core
+   * oldest first. Any thread.
    */
   std::vector<StampedCall> stamped_calls() const;
   /**
-   * Of each core, up to kSlowCalls: the slowest of the last minute that stamped_calls() has no
-   * more, in no order. How long a call took is from its first stage to its last; what never came to
-   * that (its connection was lost, say) is not among them. A call can go from stamped_calls() to
-   * here between the two: ask that first. Any thread.
+   * For each core, up to kSlowCalls sampled calls: the slowest of the last minute that
+   * stamped_calls() no longer has, in no order. A call's time is from its first stage to its last;
+   * calls that did not reach it (because the connection was lost, say) are not included. A call can
+   * move from stamped_calls() to here between the two calls, so ask that first. Any thread.
    */
   std::vector<StampedCall> slow_calls() const;
   using Task = void (*)(void* argument);
   /**
    * Runs `task(argument)` on the helper thread, where it may block: for what has no other form,
    * such as rpcbind_lookup(). Tasks run one after the other, in one queue with listen_start() and
-   * with start_capture() and stop_capture() with a callback; a long one holds these up. Name
-   * look-ups do not wait for it. It may use everything that any thread may use, and nothing that
-   * waits for a core, unless other threads poll. Those that have not begun when the Runtime is
-   * destroyed are not run. Any thread; does not wait. Errors: kInvalidArgument (no task), kSystem
-   * (no thread can be started).
+   * with start_capture() and stop_capture() with a callback; a long task delays these, but not name
+   * look-ups. A task may use everything that any thread may use, but nothing that waits for a core,
+   * unless other threads poll. Tasks that have not begun when the Runtime is destroyed are not run.
+   * Any thread; does not wait. Errors: kInvalidArgument (no task), kSystem (no thread can be
+   * started).
    *
    *   void find(void* argument) {                                     // on rrdk-aside
    *     auto& site = *static_cast<Site*>(argument);
@@ -258,7 +242,7 @@ class Runtime {
    *   rrdk::must(runtime->run_aside(find, &site));
    */
   [[nodiscard]] Result<void> run_aside(Task task, void* argument);
-  /** Monotonic nanoseconds as the cores see them: the clock of every time in this API. */
+  /** Monotonic nanoseconds, the clock of every time in this API. */
   static uint64_t now_ns() noexcept;
 
   struct Impl;

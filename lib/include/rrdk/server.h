@@ -462,7 +462,7 @@ class Server {
    * not for the network or other services: a handler that takes a second in a worker makes it wait
    * for a second (after 5 s this is logged). On a thread that polls embedded cores it polls them
    * meanwhile. Errors: kNotFound, kInvalidArgument (from a handler, a callback, or a read section
-   * of liburcu, see rrdk/runtime.h).
+   * of liburcu, see doc/guide-cores-and-memory.md).
    */
   [[nodiscard]] Result<void> remove_service(uint32_t program, uint32_t version);
   using Done = void (*)(void* argument);

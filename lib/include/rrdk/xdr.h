@@ -1,21 +1,24 @@
 /**
- * XDR (RFC 4506) over scattered memory: a Decoder that reads a stream lying in several pieces
- * without copying it together, and an Encoder that writes a stream into pool buffers and takes
- * bulk items by reference.
- *
- * Both are "sticky": after the first failure every further operation does nothing and returns
- * zeros or empty views, so a handler can decode everything and test ok() once. Nothing here
- * throws, and no length from the peer is believed before it is checked against what remains.
- *
- * Direct data placement: an item that the upper-layer binding names DDP-eligible is written with
- * put_item(..., Ddp::kEligible) and read with get_item(). The transport moves it by RDMA or
- * leaves it inline; neither function's caller sees a difference.
- *
- * Threads: an object belongs to one thread at a time.
+ * XDR (RFC 4506) over scattered memory. A Decoder reads a stream that lies in several pieces
+ * without joining them; an Encoder writes a stream into pool buffers and takes bulk items by
+ * reference.
  *
  *   uint64_t offset = args.get_u64();
  *   rrdk::ItemView data = args.get_item(max_bytes);   // count, bytes, pad
  *   if (!args.at_end()) return std::move(call).reject(rrdk::AcceptStat::kGarbageArgs);
+ *
+ * Errors: both are "sticky": after the first failure every further operation does nothing and
+ * returns zeros or empty views, so a handler can decode everything and test ok() once. Nothing here
+ * throws, and every length from the peer is checked against what remains before it is used.
+ *
+ * Direct data placement: an item that the upper-layer binding calls DDP-eligible is written with
+ * put_item(..., Ddp::kEligible) and read with get_item(). The transport moves it by RDMA or leaves
+ * it inline; the caller sees no difference.
+ *
+ * Lifetime: a Decoder and its views own nothing, see ItemView. What an Encoder refers to must not
+ * change for as long as put_item() says.
+ *
+ * Threads: an object belongs to one thread at a time.
  */
 #pragma once
 
@@ -30,7 +33,7 @@
 
 namespace rrdk {
 
-// Of the library, for Encoder's friends.
+// Declared for Encoder's friends.
 class Call;
 namespace service {
 class PlainCalls;
@@ -60,30 +63,30 @@ inline void store_u64(std::byte* to, uint64_t value) noexcept {
 
 }  // namespace xdr
 
-/** One contiguous piece of a stream that is being read. Does not own. */
+/** One contiguous piece of a stream that is read. Does not own. */
 struct Fragment {
   const std::byte* data;
   uint32_t length;
 };
 
 /**
- * Bytes of a stream, in place: a run over one or more fragments. Usually one fragment; contiguous()
- * says so.
+ * Bytes of a stream, in place. They lie in one or more fragments, usually in one; contiguous()
+ * returns true then.
  *
  * Lifetime: a view owns nothing. One read from ServerCall::args() is valid until that call ends, by
- * reply() or otherwise, also after the ServerCall was moved; one read from Call::results() until
- * the Call's next begin() or its destruction. Copy what has to live longer.
+ * reply() or otherwise, even if the ServerCall is moved. One read from Call::results() is valid
+ * until the Call's next begin() or its destruction. Copy what must live longer.
  */
 class ItemView {
  public:
   ItemView() = default;
-  /** `length` bytes beginning `offset` bytes into fragments[0]. The caller has checked. */
+  /** `length` bytes from `offset` bytes into fragments[0], which the caller has checked. */
   ItemView(std::span<const Fragment> fragments, uint32_t offset, uint32_t length) noexcept
       : fragments_(fragments), offset_(offset), length_(length) {}
 
   uint32_t size() const noexcept { return length_; }
   bool empty() const noexcept { return length_ == 0; }
-  /** True when all bytes lie in one fragment: data() is then the whole item. */
+  /** Returns true if all bytes lie in one fragment: data() is then the whole item. */
   bool contiguous() const noexcept {
     return length_ == 0 || fragments_[0].length - offset_ >= length_;
   }
@@ -105,9 +108,9 @@ class ItemView {
       skip = 0;
     }
   }
-  /** Copies the item out; `to` has room for size() bytes. */
+  /** Copies the item to `to`, which must have size() bytes. */
   void copy_to(std::byte* to) const noexcept;
-  /** The first `length` bytes; at most size(). */
+  /** The first `length` bytes; `length` is at most size(). */
   ItemView first(uint32_t length) const noexcept { return {fragments_, offset_, length}; }
 
  private:
@@ -123,27 +126,27 @@ class ItemView {
  * does.
  */
 struct OpaquePadding {
-  uint32_t align = 0;  ///< 0: there is none
+  uint32_t align = 0;  ///< 0: no pad bytes
   uint32_t threshold = 0;
   uint32_t send_length = 0;
 };
 
-/** Reads an XDR stream. Does not own the fragments, nor the array that describes them. */
+/** Reads an XDR stream. Does not own the fragments or the array that describes them. */
 class Decoder {
  public:
   Decoder() = default;
   explicit Decoder(std::span<const Fragment> stream) noexcept;
   /**
-   * A reduced stream: eligible results that were placed elsewhere (RFC 8166 section 4.4), in
-   * order. `placed[k]` are the bytes that landed for the k-th result; get_item() takes them from
-   * there, having compared their number with the count in the stream.
+   * For a reduced stream, whose eligible results were placed elsewhere (RFC 8166 section 4.4).
+   * `placed[k]` holds the bytes of the k-th result in order; get_item() returns them after
+   * comparing their number with the count in the stream.
    */
   Decoder(std::span<const Fragment> stream, std::span<const ItemView> placed) noexcept;
 
   /**
-   * The rest of a stream of which `before` bytes were read elsewhere: position() begins there, and
-   * length() counts them. `left` is referred to, not copied: it outlives the Decoder and all views
-   * that are read from it, as `placed` does.
+   * For the rest of a stream of which `before` bytes were read elsewhere: position() begins there,
+   * and length() counts them. `left` is not copied: like `placed`, it must outlive the Decoder and
+   * all views read from it.
    */
   Decoder(const Fragment& left, uint32_t before, std::span<const ItemView> placed = {}) noexcept
       : next_(left.data),
@@ -158,15 +161,18 @@ class Decoder {
   bool ok() const noexcept { return ok_; }
   /** Bytes not yet read; 0 after a failure. */
   uint64_t remaining() const noexcept { return rest_ + static_cast<uint64_t>(end_ - next_); }
-  /** Bytes read so far, pads included and placed items not; all of them after a failure. */
+  /** Bytes read so far, with pads but without placed items; all bytes after a failure. */
   uint64_t position() const noexcept { return length_ - remaining(); }
-  /** Of the whole stream, in bytes. */
+  /** Bytes of the whole stream. */
   uint64_t length() const noexcept { return length_; }
-  /** True when everything went well and nothing is left: what a procedure's arguments must be. */
+  /**
+   * Returns true if nothing failed and nothing is left, as must be the case after a procedure's
+   * arguments.
+   */
   bool at_end() const noexcept { return ok_ && remaining() == 0; }
-  /** Makes the decoder fail: for a caller that finds a value it cannot accept. */
+  /** Makes the decoder fail, for a caller that finds a value it cannot accept. */
   void fail() noexcept;
-  /** From here on pad bytes are skipped. */
+  /** Skips pad bytes from here on. */
   void expect_padding(const OpaquePadding& padding) noexcept { padding_ = padding; }
 
   uint32_t get_u32() noexcept {
@@ -188,39 +194,40 @@ class Decoder {
   /** Fails on a word other than 0 and 1 (RFC 4506 section 4.4). */
   bool get_bool() noexcept;
   /**
-   * opaque<max>: count, bytes, pad. Fails when the count exceeds `max` or what remains. Pad bytes
-   * must be there; their value is not looked at (some senders leave memory's contents in them).
+   * opaque<max>: count, bytes, pad. Fails if the count exceeds `max` or what remains. Pad bytes
+   * must be present, but may have any value (some senders leave old memory contents there).
    */
   ItemView get_opaque(uint32_t max) noexcept;
-  /** opaque[length]: bytes, pad, no count. */
+  /** opaque[length]: bytes and pad, no count. */
   ItemView get_fixed(uint32_t length) noexcept;
   /**
-   * The next `length` bytes and no pad: for code that reads XDR byte by byte, as rpcgen's
-   * x_getbytes does, and reads the pad itself. Fails when fewer remain.
+   * The next `length` bytes without pad, for code that reads XDR byte by byte, as rpcgen's
+   * x_getbytes does, and reads the pad itself. Fails if fewer remain.
    */
   ItemView get_bytes(uint32_t length) noexcept;
   /**
-   * All that remains, for another decoder: at_end() is true afterwards. Fails when that is 4 GiB or
+   * All that remains, for another decoder; at_end() is true afterwards. Fails if that is 4 GiB or
    * more.
    */
   ItemView get_rest() noexcept;
   /**
-   * As get_opaque, for a DDP-eligible item: placed bytes when there are some, else in line. Placed
-   * bytes are as many as the count in the stream says, or that rounded up to four: RFC 5666's
-   * responders count the pad, RFC 8166's do not. Any other number fails.
+   * As get_opaque(), for a DDP-eligible item: returns the placed bytes if there are any, otherwise
+   * those in the stream. The number of placed bytes must be the count in the stream, or that
+   * rounded up to four, since RFC 5666's responders count the pad and RFC 8166's do not. Any other
+   * number fails.
    */
   ItemView get_item(uint32_t max) noexcept;
-  /** string<max>, copied into `to`, which has room for `max` bytes; returns the part used. */
+  /** string<max>, copied into `to`, whose size is `max`; returns the part used. */
   std::string_view get_string(std::span<char> to) noexcept;
 
   /**
-   * The next `length` bytes, not yet read, if they lie in one fragment; else null. For headers of
-   * known words: look at all of them at once, then skip_run().
+   * Returns the next `length` bytes without reading them if they lie in one fragment, otherwise
+   * null. For headers of a known number of words: look at all at once, then skip_run().
    */
   const std::byte* peek_run(uint32_t length) const noexcept {
     return static_cast<size_t>(end_ - next_) < length ? nullptr : next_;
   }
-  /** Reads over what peek_run(length) has shown. */
+  /** Skips what peek_run(length) returned. */
   void skip_run(uint32_t length) noexcept { next_ += length; }
 
  private:
@@ -234,9 +241,9 @@ class Decoder {
   bool next_fragment() noexcept;
 
   const std::byte* next_ = nullptr;  // the next byte, in *fragment_
-  const std::byte* end_ = nullptr;   // of *fragment_
+  const std::byte* end_ = nullptr;   // end of *fragment_
   uint64_t rest_ = 0;                // bytes of the fragments after *fragment_
-  uint64_t length_ = 0;              // of the whole stream
+  uint64_t length_ = 0;              // bytes of the whole stream
   const Fragment* fragment_ = nullptr;
   const Fragment* last_ = nullptr;  // one past the last fragment
   std::span<const ItemView> placed_;
@@ -250,8 +257,8 @@ enum class Ddp : uint8_t {
 };
 
 /**
- * One piece of a stream that was written. Pieces are never empty, but for eligible items: an empty
- * one takes its turn in the Write list too.
+ * One piece of a written stream. Only eligible items may be empty, since an empty one has its entry
+ * in the Write list too.
  */
 struct Piece {
   MemorySpan bytes;
@@ -259,18 +266,20 @@ struct Piece {
   bool eligible;  ///< an item that may move in its own chunk
 };
 
-/** Counts the zero bytes that RFC 4506 section 3 puts after an item of `length` bytes. */
+/** The number of zero bytes that RFC 4506 section 3 puts after an item of `length` bytes. */
 constexpr uint32_t xdr_pad(uint64_t length) {
   return static_cast<uint32_t>((4 - (length & 3)) & 3);
 }
 
 /**
- * A written stream: the pieces in order, and the buffers that hold those that are ours. Reset and
- * reused from call to call, so that a steady state allocates nothing.
+ * A written stream: its pieces in order, and the buffers that it owns. Reused from call to call, so
+ * that nothing is allocated in the steady state.
  */
 class Message {
  public:
-  /** With room for the pieces of most messages, so that only a very scattered one allocates. */
+  /**
+   * Reserves space for the pieces of most messages, so that only a very scattered one allocates.
+   */
   Message() {
     pieces_.reserve(8);
     buffers_.reserve(4);
@@ -279,9 +288,9 @@ class Message {
   std::span<const Piece> pieces() const noexcept { return pieces_; }
   /** Bytes of the complete (unreduced) XDR stream, pads included. A multiple of four. */
   uint64_t stream_length() const noexcept { return stream_length_; }
-  /** The buffers that it holds: the first is an Encoder's own, others may be results'. */
+  /** The buffers that it owns: the first is the Encoder's, others may be results. */
   std::span<Buffer> buffers() noexcept { return buffers_; }
-  /** Whether it has items of memory that is not its own: put_item() of a MemorySpan. */
+  /** Returns true if it has items in memory that it does not own: put_item() of a MemorySpan. */
   bool borrows() const noexcept { return borrows_; }
   /** Returns all buffers and forgets all pieces; keeps the capacity of its vectors. */
   void clear() noexcept;
@@ -291,7 +300,8 @@ class Message {
   static bool is_fit(const Buffer& buffer, uint32_t first_size) noexcept {
     return buffer.capacity() >= first_size && buffer.capacity() / 2 < first_size;
   }
-  // Forgets all pieces and keeps the first buffer if it suits `first_size`. False: there is none.
+  // Forgets all pieces, and keeps the first buffer if it suits `first_size` or gets one that does.
+  // Returns false if no buffer is available.
   bool restart(uint32_t first_size) noexcept {
     pieces_.clear();
     stream_length_ = 0;
@@ -317,15 +327,15 @@ enum class EncoderFault : uint8_t {
 };
 
 /**
- * Writes an XDR stream into a Message, whose previous contents it clears. The first buffer has room
- * for `first_size` bytes (the inline threshold, say) and is the previous contents' if that will do;
- * when it is full further ones come from `memory`. Fails when memory is exhausted, the stream
- * would exceed `limit` or an item is not where it says to be; fault() tells which came first.
+ * Writes an XDR stream into a Message, whose previous contents it clears. The first buffer has at
+ * least `first_size` bytes (the inline threshold, say); the previous one is reused if it suits.
+ * Further buffers come from `memory`. Fails if memory is exhausted, the stream would exceed
+ * `limit`, or an item is not in memory that it may be in; fault() returns what happened first.
  */
 class Encoder {
  public:
   Encoder(Message& message, Memory& memory, uint32_t first_size, uint64_t limit) noexcept;
-  /** Finishes. */
+  /** Calls finish(). */
   ~Encoder() {
     if (next_ != start_)
       finish();
@@ -336,14 +346,14 @@ class Encoder {
   bool ok() const noexcept { return fault_ == EncoderFault::kNone; }
   EncoderFault fault() const noexcept { return fault_; }
   /**
-   * What was written, if it lies in one run of bytes; empty if it does not, or the Encoder failed.
-   * The bytes stay there until more is written, or the call is submitted or answered.
+   * What was written, if it lies in one run of bytes; empty if it does not, or if the Encoder
+   * failed. The bytes stay there until more is written, or the call is submitted or answered.
    */
   std::span<const std::byte> run() const noexcept {
     const bool one = ok() && message_.pieces_.empty() && open_pad_ == 0;
     return one ? std::span<const std::byte>(start_, next_) : std::span<const std::byte>();
   }
-  /** With kInvalidMemory: which put_item() of the message it was, from 1. */
+  /** After kInvalidMemory: which put_item() of the message failed, from 1. */
   uint32_t faulty_item() const noexcept { return items_; }
   void put_u32(uint32_t value) noexcept {
     if (end_ - next_ < 4) [[unlikely]] {
@@ -371,44 +381,45 @@ class Encoder {
   void put_fixed(std::span<const std::byte> bytes) noexcept;
   void put_string(std::string_view text) noexcept;
   /**
-   * A copy of the bytes, no count: for code that writes XDR byte by byte, as rpcgen's x_putbytes
-   * does. Calls that follow each other write one run of bytes, and until another put the stream
-   * ends in the zero pad of that run, which position() counts; a caller that writes the pad itself
-   * writes over it.
+   * Writes a copy of the bytes without a count, for code that writes XDR byte by byte, as rpcgen's
+   * x_putbytes does. Consecutive calls write one run of bytes. Until another put, the stream ends
+   * in the zero pad of that run, which position() counts; a caller that writes the pad itself
+   * overwrites it.
    *
    *   out.put_bytes(five);                      // position() is 8
    *   out.put_bytes(three_zeros);               // still 8: this is the pad
    */
   void put_bytes(std::span<const std::byte> bytes) noexcept;
-  /** opaque<> copied out of another message. */
+  /** opaque<> copied from another message. */
   void put_opaque(const ItemView& bytes) noexcept;
   /**
-   * opaque<> by reference: the count is written, the bytes stay where they are. They must not
-   * change: those of a call until it has ended, or with Call::on_released() until that is called;
-   * those of a reply until the callback of ServerCall::on_released() is called, which is mostly
-   * later than reply() returns; without it, until the connection has ended. `bytes` is registered
-   * memory of the Encoder's Memory, or empty; fails with kInvalidMemory when Memory::contains()
-   * says no.
+   * opaque<> by reference: the count is written, and the bytes stay where they are. They must not
+   * change as long as they are in use. For a call that is until it has ended, or with
+   * Call::on_released() until that callback. For a reply it is until the callback of
+   * ServerCall::on_released(), which is usually later than the return of reply(); without it, until
+   * the connection has ended. `bytes` is registered memory of the Encoder's Memory, or empty; fails
+   * with kInvalidMemory if Memory::contains() returns false.
    */
   void put_item(MemorySpan bytes, Ddp ddp) noexcept;
   /**
-   * The same; the message takes the buffer over and returns it when it is cleared. Fails, and the
-   * buffer is returned, when it has fewer than `length` bytes, or is of another Memory than the
-   * Encoder's.
+   * As above; the message takes the buffer over and returns it to its pool when it is cleared.
+   * Fails, and returns the buffer, if it has fewer than `length` bytes or is of another Memory than
+   * the Encoder's.
    */
   void put_item(Buffer buffer, uint32_t length, Ddp ddp) noexcept;
   /**
-   * opaque<> out of another message: by reference if it has at least 4096 bytes that lie in buffers
-   * of the Encoder's Memory in a few runs, else a copy, as by put_opaque(). Bytes that are referred
-   * to must not change for as long as put_item(MemorySpan) says; the arguments of the ServerCall
-   * that is being answered stay as they are for that time. Never in a chunk of its own.
+   * opaque<> from another message: by reference if it has at least 4096 bytes that lie in buffers
+   * of the Encoder's Memory in a few runs, otherwise a copy as by put_opaque(). Bytes referred to
+   * must not change for as long as put_item(MemorySpan) says; the arguments of the ServerCall that
+   * is being answered remain valid for that time. Never moves in a chunk of its own.
    *
    *   call.results().put_view(call.args().get_opaque(max));  // an echo without a copy
    */
   void put_view(const ItemView& bytes) noexcept;
   /**
-   * Room for `length` bytes (a multiple of four) in one run, which the caller fills; or null: write
-   * word by word then. For headers of known words.
+   * Returns space for `length` bytes (a multiple of four) in one run, which the caller fills.
+   * Returns null if there is no such run; then write word by word. For headers of a known number of
+   * words.
    */
   std::byte* put_run(uint32_t length) noexcept {
     if (static_cast<size_t>(end_ - next_) < length && !room(length))
@@ -428,8 +439,9 @@ class Encoder {
   void finish() noexcept;
 
   /**
-   * A place in the stream to which rewind() can return, forgetting what came after (a handler that
-   * finds an error after writing half its results). A failure since then is forgotten too.
+   * A position in the stream to which rewind() can return, discarding what came after (for a
+   * handler that finds an error after writing half its results). A failure since then is discarded
+   * too.
    */
   struct Mark {
     size_t pieces;
@@ -444,17 +456,17 @@ class Encoder {
     uint32_t open_pad;
   };
   Mark mark() const noexcept;
-  /** `mark` is of this encoder, and no rewind() to an earlier one came since. */
+  /** `mark` must be of this encoder, with no rewind() to an earlier mark since. */
   void rewind(const Mark& mark) noexcept;
 
  private:
   friend class Call;
   friend class service::PlainCalls;
-  // Keeps the first `kept` bytes and drops the rest, a failure included; works after submit(), too.
-  // Returns false, and changes nothing, unless there is exactly one buffer and these bytes lie in
-  // it.
+  // Keeps the first `kept` bytes and drops the rest, including a failure; also works after
+  // submit(). Returns false, and changes nothing, unless there is exactly one buffer and these
+  // bytes lie in it.
   bool keep_first(uint32_t kept) noexcept;
-  // finish(), in line.
+  // The inline version of finish().
   void finish_here() noexcept {
     if (next_ == start_)
       return;
@@ -464,7 +476,7 @@ class Encoder {
     message_.stream_length_ += length;
     start_ = next_;
   }
-  // The first reason is the one that is kept.
+  // Only the first reason is kept.
   void fail(EncoderFault fault) noexcept {
     if (ok())
       fault_ = fault;
@@ -480,19 +492,21 @@ class Encoder {
   bool put_reference(MemorySpan bytes, Ddp ddp) noexcept;
   bool can_refer_to(const ItemView& bytes) const noexcept;
 
-  std::byte* next_ = nullptr;        // where the next byte goes
-  std::byte* end_ = nullptr;         // of the room: the buffer's end, or where `limit_` is reached
+  std::byte* next_ = nullptr;  // where the next byte goes
+  std::byte* end_ =
+      nullptr;  // end of the writable space: the buffer's end, or where `limit_` is reached
   std::byte* start_ = nullptr;       // where the piece being written began
-  std::byte* buffer_end_ = nullptr;  // of the buffer being written
-  std::byte* open_at_ = nullptr;     // `next_` after put_bytes(): elsewhere something else followed
-  uint32_t open_pad_ = 0;            // bytes before it that the next put_bytes() may take
-  RegionId region_ = kNoRegion;      // of that buffer
+  std::byte* buffer_end_ = nullptr;  // end of the buffer being written
+  std::byte* open_at_ =
+      nullptr;             // `next_` after put_bytes(); differs once anything else was written
+  uint32_t open_pad_ = 0;  // bytes before it that the next put_bytes() may overwrite
+  RegionId region_ = kNoRegion;  // region of that buffer
   uint32_t first_size_;
   uint64_t limit_;
   Message& message_;
   Memory& memory_;
   EncoderFault fault_ = EncoderFault::kNone;
-  uint32_t items_ = 0;  // put_item() up to the first failure
+  uint32_t items_ = 0;  // put_item() calls up to the first failure
 };
 
 inline bool Encoder::keep_first(uint32_t kept) noexcept {
