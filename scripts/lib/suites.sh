@@ -111,6 +111,7 @@ suite_scripts() {
   run_case scale test/scripts/scale_test.py
   run_case doctor test/scripts/doctor_test.py
   run_case hdr-log test/scripts/hdr_log_test.py
+  run_case top test/scripts/top_test.py
   run_case output test/scripts/output_test.py
   run_case dump test/scripts/dump_test.py
   run_case dump-rules test/scripts/dump_rules_test.py
