@@ -1,5 +1,5 @@
-// What is wrong with calls, and how it is answered: messages that get nothing, RDMA_ERRORs for the
-// others.
+// Errors in calls, and how they are answered: some messages get no answer, the others an
+// RDMA_ERROR.
 #include <algorithm>
 #include <utility>
 
@@ -16,8 +16,7 @@ using proto::Verdict;
 
 namespace {
 
-// The error that says what is wrong with a header. Versions that have no such code write their
-// general one.
+// Returns the error for a bad header. Versions that have no specific code use their general one.
 proto::ErrorBody error_of(Verdict verdict, const proto::Limits& limits) {
   switch (verdict) {
     case Verdict::kBadVersion:
@@ -47,14 +46,14 @@ void Responder::refuse_message(ReceiveSlot& slot, Refusal reason) noexcept {
   common_.receives.repost(slot);
 }
 
-// What gets no answer: what is too short to be answered, what expects none, and replies, whole or
-// not, since errors go to requesters only (V2D4-ERR-23).
+// Handles messages that get no answer: those too short to be answered, those that expect none, and
+// replies, complete or not, since errors go to requesters only (V2D4-ERR-23).
 bool Responder::ignore(const proto::Header& header, Verdict verdict, ReceiveSlot& slot) noexcept {
   bool whole = verdict == Verdict::kOk;
   if (verdict == Verdict::kTooShort) {
     refuse_message(slot, Refusal::kTooShort);
   } else if (whole && header.type == MessageType::kDone) {
-    // Means nothing without the Read-Read model (V1-DONE-03).
+    // Has no meaning without the Read-Read model (V1-DONE-03).
     refuse_message(slot, Refusal::kDone);
   } else if (header.direction == proto::Direction::kReply) {
     refuse_message(slot, Refusal::kReplyToServer);
@@ -64,7 +63,8 @@ bool Responder::ignore(const proto::Header& header, Verdict verdict, ReceiveSlot
   return true;
 }
 
-// A whole message of version 2 that is no call of a program's (draft-04 sections 5.3 and 6.2.4).
+// A complete message of version 2 that is not a call from a program (draft-04 sections 5.3 and
+// 6.2.4).
 void Responder::refuse_type(ServedCall& call) noexcept {
   common_.refused(Refusal::kUnknownOption);
   answer_error(call, ErrorCode::kBadOption);
@@ -75,8 +75,8 @@ void Responder::refuse(ServedCall& call, Verdict verdict) noexcept {
   answer_error(call, error_of(verdict, common_.options.limits));
 }
 
-// A backward call. There may be no one to take it (V2D4-PROP-30; other wires than draft-04's do not
-// come here then, BIDIR-14), or no one who takes calls with chunks (BIDIR-11).
+// A backward call. This end may take no calls (V2D4-PROP-30; on wires other than draft-04's such a
+// call does not get here, BIDIR-14), or no calls with chunks (BIDIR-11).
 bool Responder::refuse_backward(ServedCall& call) noexcept {
   bool has_reads = false;
   bool has_chunks = false;
@@ -98,8 +98,8 @@ bool Responder::refuse_backward(ServedCall& call) noexcept {
   return true;
 }
 
-// Errors are plain Sends, use no chunk of the call and need nothing but its header room, so that
-// they can always be sent (V1-ERR-26, PD-34).
+// Errors are plain Sends, use no chunk of the call and need only its header buffer, so they can
+// always be sent (V1-ERR-26, PD-34).
 void Responder::answer_error(ServedCall& call, const proto::ErrorBody& error) noexcept {
   RRDK_ASSERT(!call.is_error && call.job.settled() && call.reads_posted == 0, call.state);
   release_memory(call);

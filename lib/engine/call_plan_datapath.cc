@@ -1,5 +1,5 @@
-// How a call is sent: what moves in Read chunks, whether the rest fits inline, what room is offered
-// for the reply; then the memory and the keys for it; then its header.
+// How a call is sent. First: what moves in Read chunks, whether the rest fits inline, and how much
+// memory is offered for the reply. Then the memory and the keys for that, then the header.
 #include <algorithm>
 #include <cstring>
 
@@ -19,12 +19,12 @@ using proto::MessageType;
 namespace {
 
 constexpr uint32_t kReadEntry = 24;  // bytes of one read segment in a header
-constexpr uint32_t kWriteEntry = 8;  // of a Write chunk, without its segments
-constexpr uint32_t kReplyEntry = 4;  // of a Reply chunk, beyond the word of an absent one
+constexpr uint32_t kWriteEntry = 8;  // a Write chunk, without its segments
+constexpr uint32_t kReplyEntry = 4;  // a Reply chunk, beyond the word of an absent one
 constexpr uint32_t kSegment = 16;
 constexpr uint32_t kRpcStart = 8;
-// Of a Position-Zero chunk that is no copy: several segments have a key each, which costs more than
-// to copy a few bytes.
+// The most segments of a Position-Zero chunk that is not a copy. Each segment has its own key, and
+// several keys cost more than copying a few bytes.
 constexpr uint32_t kMostRunsInPlace = 8;
 constexpr uint32_t kBytesPerRunInPlace = 4096;
 
@@ -59,8 +59,8 @@ MemorySpan pads_of(const MemorySpan& room) {
   return {room.data + room.length - 2 * kPadRoom, kPadRoom, room.region};
 }
 
-// How many runs of memory hold the part of the stream that does not move in chunks. 0: it needs a
-// pad, which lies in no chunk.
+// Returns how many runs of memory hold the part of the stream that does not move in chunks; 0 if it
+// needs a pad, which lies in no chunk.
 uint32_t runs_of(std::span<const Piece> pieces, MovedItems moved) {
   uint32_t runs = 0;
   uint32_t k = 0;
@@ -76,22 +76,22 @@ uint32_t runs_of(std::span<const Piece> pieces, MovedItems moved) {
 
 }  // namespace
 
-// What was decided, before anything is taken.
+// The decisions about a call, made before anything is taken.
 struct Requester::Draft {
   MovedItems moved = 0;
   bool is_long = false;
   bool in_place = false;       // the Position-Zero chunk is the message itself, not a copy
   uint32_t read_items = 0;     // Read chunks of one item each
-  uint32_t call_segments = 0;  // of the Position-Zero chunk
+  uint32_t call_segments = 0;  // in the Position-Zero chunk
   uint32_t write_segments = 0;
   uint32_t reply_segments = 0;
   uint32_t header_length = 0;
   uint32_t min_header = 0;  // in the version that is spoken
-  uint32_t rooms = 0;       // for results, that are offered
-  uint64_t reduced = 0;     // bytes of the stream that are left
+  uint32_t rooms = 0;       // results for which memory is offered
+  uint64_t reduced = 0;     // bytes that are left in the stream
   uint64_t reply_bytes = 0;
   uint32_t write_list = 0;    // its bytes in a header
-  uint64_t inline_reply = 0;  // the slot's
+  uint64_t inline_reply = 0;  // for Slot::inline_reply
   Padding padding;            // RFC 5666's compatibility mode
 
   uint32_t offers() const noexcept {
@@ -136,8 +136,8 @@ Requester::Plan Requester::plan_call(OutgoingCall& call) noexcept {
   return Plan::kReady;
 }
 
-// Most calls: a short run of bytes, perhaps with items that travel with it, and a reply that fits
-// inline. Decided here as in draft_call().
+// True for most calls: a short run of bytes, perhaps with items inline, and a reply that fits
+// inline. Must decide as draft_call() does.
 bool Requester::is_plain(const OutgoingCall& call) const noexcept {
   const uint32_t header = proto::min_header(common_.wire);
   std::span<const Piece> pieces = call.message.pieces();
@@ -172,7 +172,7 @@ void Requester::send_plain(OutgoingCall& call) noexcept {
   }
 }
 
-// False: the send queue is full.
+// Returns false if the send queue is full.
 bool Requester::emit_plain(Slot& slot, OutgoingCall& call) noexcept {
   const MemorySpan& room = slot.room;
   const MemorySpan header{room.data, proto::min_header(call.wire), room.region};
@@ -195,8 +195,8 @@ bool Requester::emit_plain(Slot& slot, OutgoingCall& call) noexcept {
   return true;
 }
 
-// Most calls that are not plain: one item that moves in a Read chunk, or room for one result, the
-// rest inline both ways. Decided here as in draft_call().
+// True for most calls that are not plain: one item moves in a Read chunk, or memory is offered for
+// one result, and the rest is inline in both directions. Must decide as draft_call() does.
 bool Requester::has_one_chunk(const OutgoingCall& call) const noexcept {
   const ConnectionOptions& options = common_.options;
   std::span<const Piece> pieces = call.message.pieces();
@@ -217,7 +217,7 @@ bool Requester::has_one_chunk(const OutgoingCall& call) const noexcept {
          call.message.stream_length() <= options.max_call;
 }
 
-// The one offer of such a call.
+// Fills in the only offer of such a call.
 bool Requester::offer_chunk(OutgoingCall& call) noexcept {
   static_assert(proto::kMinHeader04 + proto::kOneSegmentBytes <= kCallHeaderRoom - 2 * kPadRoom);
   uint32_t key = 0;
@@ -236,7 +236,7 @@ bool Requester::offer_chunk(OutgoingCall& call) noexcept {
   chunks.result_first[1] = 1;
   call.reply_first = 1;
   if (!writes)
-    common_.note_named(call.message.buffers().subspan(1));  // the first one has the rest
+    common_.note_named(call.message.buffers().subspan(1));  // the first buffer holds the rest
   return true;
 }
 
@@ -279,22 +279,23 @@ bool Requester::bind_chunk(OutgoingCall& call) noexcept {
   return false;
 }
 
-// One handle per call at most is the peer's to invalidate; the others we invalidate ourselves
-// (V2D4-RINV-10). None where the device's keys cannot be invalidated by a Send (draft-04 sections
-// 3 and 6.2.3).
+// Returns the key of the call that the peer may invalidate: at most one, while we invalidate the
+// others ourselves (V2D4-RINV-10). 0 if a Send cannot invalidate the device's keys (draft-04
+// sections 3 and 6.2.3).
 uint32_t Requester::key_to_offer(const OutgoingCall& call) const noexcept {
   return common_.options.takes_invalidations && call.num_offers != 0 ? call.chunks->offers[0].key
                                                                      : 0;
 }
 
-// Bytes of the segment that a responder may want for the pad of what it writes (V1-PAD-13).
+// Returns the size of the segment that a responder may want for the pad of what it writes
+// (V1-PAD-13).
 uint32_t Requester::pad_of(const ResultRoom& room) const noexcept {
   if (!common_.options.pad_write_chunks) [[likely]]
     return 0;
   return xdr_pad(length_of(room));
 }
 
-// As RDMA_MSGP, if anything is to be padded and all fits then.
+// Sends the call as RDMA_MSGP if something is to be padded and all fits then.
 void Requester::pad(const OutgoingCall& call, Draft& draft) noexcept {
   uint32_t header_length = draft.header_length + kMsgpWords;
   Padding padding = plan_padding(call.message.pieces(), common_.rfc5666.align,
@@ -306,7 +307,7 @@ void Requester::pad(const OutgoingCall& call, Draft& draft) noexcept {
   ++common_.counters.rfc5666_padded_calls;
 }
 
-// False: more than limits or the header's room allow.
+// Returns false if the call needs more than the limits or the header's buffer allow.
 bool Requester::draft_call(const OutgoingCall& call, Draft& draft) const noexcept {
   const ConnectionOptions& options = common_.options;
   uint64_t largest = common_.memory.largest_buffer();
@@ -333,7 +334,7 @@ bool Requester::draft_call(const OutgoingCall& call, Draft& draft) const noexcep
     draft.write_segments += segments;
     draft.write_list += kWriteEntry + kSegment * segments;
   }
-  // V1-RC-02, EXP-15: by the same threshold that the responder uses.
+  // V1-RC-02, EXP-15: the responder uses the same threshold.
   uint32_t reply_header = draft.min_header + draft.write_list;
   if (reply_header + max_reply > common_.calls.receive && !inline_only) {
     draft.reply_bytes = round_up4(max_reply);
@@ -343,7 +344,7 @@ bool Requester::draft_call(const OutgoingCall& call, Draft& draft) const noexcep
   }
   draft.count_header();
 
-  // Items that are worth a chunk, then whatever is in the way of an inline call.
+  // First items that are worth a chunk, then, if the call is still not inline, any that help.
   for (uint32_t smallest : {options.chunk_threshold, kReadEntry + 1}) {
     bool must_fit = smallest != options.chunk_threshold;
     uint32_t k = 0;
@@ -379,7 +380,7 @@ bool Requester::draft_call(const OutgoingCall& call, Draft& draft) const noexcep
          draft.call_segments <= kMaxMessageBuffers && draft.reply_segments <= kMaxMessageBuffers;
 }
 
-// False: not now. The caller gives back what was taken.
+// Returns false if there is not enough now. The caller gives back what was taken.
 bool Requester::take_memory(OutgoingCall& call, const Draft& draft) noexcept {
   RRDK_ASSERT(call.num_buffers == 0 && draft.offers() <= kMaxOffers, draft.offers());
   SendPlan& plan = call.chunks->plan;
@@ -428,7 +429,7 @@ bool Requester::take_memory(OutgoingCall& call, const Draft& draft) noexcept {
   return true;
 }
 
-// Fills in the offers in the order of the header's lists. Nothing can fail any more.
+// Fills in the offers in the order of the header's lists. Cannot fail.
 void Requester::offer(OutgoingCall& call, const Draft& draft) noexcept {
   CallChunks& chunks = *call.chunks;
   uint32_t next = 0;
@@ -536,8 +537,8 @@ void Requester::write_header(OutgoingCall& call, const Draft& draft) noexcept {
   RRDK_ASSERT(written == draft.header_length, written, draft.header_length);
 }
 
-// The Position-Zero chunk is a copy where the message has pads between its pieces, or too many of
-// these: one run per buffer, with the pads in their places and none in a segment of its own
+// The Position-Zero chunk is a copy if the message has pads between its pieces, or too many pieces.
+// The copy is one run per buffer and contains the pads; a pad never has a segment of its own
 // (V1-PAD-03).
 void Requester::copy_stream(OutgoingCall& call, const Draft& draft) noexcept {
   MemorySpan zeros = zeros_of(slots_[call.slot].room);

@@ -27,24 +27,25 @@
 
 namespace rrdk::engine {
 
-// What a connection's engine waits for.
+// The state of a connection's engine, and what it waits for.
 enum class Phase : uint8_t {
-  kNew,       // on_established(): nothing is sent until then
-  kUp,        // nothing: calls run
-  kDraining,  // the calls that run: no further one is taken
-  kEnding,    // the owner, which is to disconnect: no call is begun, but replies still go out
-  kFailing,   // on_disconnected(), since a request failed or the owner disconnects: nothing is sent
-  kDead,      // every posted request, and the calls above: the peer has no access any more
+  kNew,       // waits for on_established(): nothing is sent until then
+  kUp,        // calls run
+  kDraining,  // waits for the calls that run: no further call is taken
+  kEnding,    // waits for the owner to disconnect: no call is started, but replies still go out
+  kFailing,   // waits for on_disconnected(), since a request failed or the owner disconnects:
+              // nothing is sent
+  kDead,      // waits for posted requests and the calls above: the peer has no access any more
 };
 
-// Bytes of the largest whole Send from here to the peer, and from the peer to here.
+// The size in bytes of the largest whole Send from here to the peer, and from the peer to here.
 struct Thresholds {
   uint32_t send = proto::kInlineThreshold;
   uint32_t receive = proto::kInlineThreshold;
 };
 
-// How many chunks and segments the peer takes: what it has said in errors (draft-04 section 6.2.4),
-// from then on.
+// How many chunks and segments the peer takes, once it has said so in errors (draft-04 section
+// 6.2.4).
 struct PeerLimits {
   uint32_t read_chunks = UINT32_MAX;
   uint32_t write_chunks = UINT32_MAX;
@@ -60,18 +61,18 @@ struct PeerLimits {
   }
 };
 
-// Of the calls that one half makes or takes.
+// Credits for the calls that one half makes or takes.
 inline uint32_t credits_of(Role half, const ConnectionOptions& options) noexcept {
   return half == options.role ? options.credits : options.backward_credits;
 }
 
-// A client has Receives for replies and for backward calls, a server for calls and for the replies
-// to its own (BIDIR-07).
+// A client has Receives for replies and for backward calls; a server has Receives for calls and for
+// the replies to its own calls (BIDIR-07).
 inline uint32_t receive_slots(const ConnectionOptions& options) noexcept {
   return options.credits + options.backward_credits;
 }
 
-// Of these, those that are promised as long as the connection lives, where Receives are shared.
+// Where Receives are shared: how many of these are promised for the life of the connection.
 inline ReceiveShare::Least first_receives_of(const ConnectionOptions& options) noexcept {
   return {
       .calls = std::min(std::max(1u, options.first_credits), credits_of(Role::kResponder, options)),
@@ -86,15 +87,15 @@ class Connection;
 class Properties;
 
 // Receives for property messages, beyond those that back credits (V2D4-POP-29): each end may have
-// one announcement, one request and one answer on its way. They are posted when draft-04 turns out
-// to be spoken.
+// one announcement, one request and one answer in flight. They are posted when the peer turns out
+// to speak draft-04.
 constexpr uint32_t kPropertyReceives = 3;
 
 inline uint32_t spare_receives(const ConnectionOptions& options) noexcept {
   return options.limits.versions.two == proto::Wire::kDraft04 ? kPropertyReceives : 0;
 }
-// A responder sends its properties right behind its first reply. A requester with few credits may
-// have no Receive left for them; and one that speaks only version 2 knows that they will come.
+// A responder sends its properties right after its first reply. A requester with few credits may
+// have no Receive left for them, and one that speaks only version 2 knows that they will come.
 inline bool needs_spares_at_once(const ConnectionOptions& options) noexcept {
   bool speaks = options.role == Role::kRequester && options.speaks != Speaks::kOne;
   return speaks && (options.speaks == Speaks::kTwo || options.credits <= kPropertyReceives);
@@ -149,29 +150,29 @@ struct Common {
   const std::unique_ptr<ReceiveQueue> own_receives;  // null: they are shared
   ReceiveQueue& receives;
   Upcalls& upcalls;
-  // Where what need not wait is posted at once, past the list; null: it is listed.
+  // Where Sends that need not wait are posted at once, past the list; null: all go to the list.
   fabric::QueuePair* port = nullptr;
-  Properties* properties = nullptr;  // beside it in the Connection, as this is:
-  const Grant* grant = nullptr;      // of the responder half
-  // How many calls may be in flight for a further one to be sent in the lane, as
-  // Requester::plain_limit() found it; 0: it has to be asked again. Any other event on the
-  // connection sets it to 0.
+  Properties* properties = nullptr;  // beside this object in the Connection, and so is:
+  const Grant* grant = nullptr;      // the responder half's
+  // How many calls may be in flight for a further one to be sent in the lane, as returned by
+  // Requester::plain_limit(); 0: it must be asked again. Every other event of the connection sets
+  // it to 0.
   uint32_t plain_limit = 0;
-  bool sent_now = false;  // by the port, and the owner is to call post_send()
+  bool sent_now = false;  // something was posted to `port`; the owner must call post_send()
   Phase phase = Phase::kNew;
   bool invalidate = false;                    // version 1: both ends set R (RFC 8797 section 4.1)
   proto::Wire wire = proto::Wire::kVersion1;  // of our calls
   bool settled = true;                        // the peer has shown that it knows that version
-  // A server calls once it was called: in the version of that (BIDIR-12), and knowing that the
-  // client is there for it (BIDIR-13).
+  // A server may call once it has been called: then it knows the version (BIDIR-12), and that the
+  // client is ready for it (BIDIR-13).
   bool calling;
-  proto::BackwardSupport backward = proto::BackwardSupport::kInline;  // of the peer, in draft-04
-  Thresholds calls;  // of our calls and their replies
+  proto::BackwardSupport backward = proto::BackwardSupport::kInline;  // the peer's, in draft-04
+  Thresholds calls;  // for our calls and their replies
   Thresholds by_version[2] = {{}, {proto::kInlineThreshold2, proto::kInlineThreshold2}};
   ReceiveShare share;
   SendQueue sends;
   Rfc5666State rfc5666;
-  Counters counters;  // those of all calls are in its first line
+  Counters counters;  // those that every call touches are in the first line
   Unposted unposted;
 
   fabric::RemoteKeys& keys;
@@ -191,30 +192,30 @@ struct Common {
     return receives.shared() ? 0 : receives.posted();
   }
   bool both_ways() const noexcept { return options.backward_credits != 0; }
-  // It takes calls, in whichever direction.
+  // Whether this end takes calls, in either direction.
   bool serves() const noexcept { return options.role == Role::kResponder || both_ways(); }
-  // Receives that credits may stand on, without those that are promised in the other direction.
+  // Receives that can back credits, without those that are promised in the other direction.
   uint32_t receives_for_calls() const noexcept;
   uint32_t receives_for_replies() const noexcept;
-  // Whether our calls may have chunks: backward ones where the client says so, and in version 1
-  // never (BIDIR-10, V2D4-PROP-28).
+  // Whether our calls may have chunks: backward calls only if the client says so, and never in
+  // version 1 (BIDIR-10, V2D4-PROP-28).
   bool offers_chunks() const noexcept {
     return options.role == Role::kRequester ||
            (options.backward_chunks && wire == proto::Wire::kDraft04 &&
             backward == proto::BackwardSupport::kGeneral);
   }
 
-  // Receives beyond those of the credits, for the RDMA_DONEs of replies that the peer may read: so
-  // that none takes one that a call was promised (RFC 5666 section 3.8).
+  // Receives beyond those of the credits, for the RDMA_DONEs of replies that the peer may read, so
+  // that an RDMA_DONE takes no Receive that was promised to a call (RFC 5666 section 3.8).
   uint32_t done_receives() const noexcept {
     bool exposes = options.rfc5666.enabled && options.role == Role::kResponder;
     return exposes ? std::min(options.rfc5666.exposed_replies, options.credits) : 0;
   }
-  // Whether a message of that many bytes can go past the list, in which nothing waits.
+  // Whether a message of that length can be posted past the list, which must be empty.
   bool may_send_now(uint64_t length) noexcept {
     return length <= options.max_copied && port != nullptr && sends.list().empty();
   }
-  // may_send_now(). False: it is to be appended.
+  // Requires may_send_now(). Returns false if the message must be appended instead.
   bool send_now(std::span<const MemorySpan> spans, uint32_t invalidate_key) noexcept {
     RRDK_ON_CORE(pool);
     if (!port->send_now(spans, invalidate_key)) [[unlikely]]
@@ -223,7 +224,7 @@ struct Common {
     unposted.stamp();
     return true;
   }
-  // Posts what is in the lists, as far as the queues take it, before something that takes long.
+  // Posts the lists as far as the queues take them, before an action that takes long.
   void post_listed() noexcept {
     RRDK_ON_CORE(pool);
     receives.post(*port);
@@ -232,7 +233,8 @@ struct Common {
     sends.post(*port);
   }
   void refused(Refusal reason) noexcept { ++counters.refusals[reason]; }
-  // The connection is to end by the peer's doing, which is counted. The first reason counts.
+  // Ends the connection because of something that the peer did, which is counted. The first reason
+  // counts.
   void end(Refusal reason, const char* text) noexcept {
     refused(reason);
     end({EndedBy::kPeer, reason, Errc::kConnectionLost, text});
@@ -244,7 +246,7 @@ struct Common {
       phase = Phase::kEnding;
     plain_limit = 0;
   }
-  // What is in these is named to the peer.
+  // Notes that what is in these buffers is named to the peer.
   void note_named(std::span<Buffer> buffers) const noexcept {
     if (!options.read_by_peer)
       return;
@@ -253,7 +255,7 @@ struct Common {
   }
 
   Thresholds& thresholds(proto::Wire of) noexcept { return by_version[proto::version_of(of) - 1]; }
-  // Of what one half sends and gets. The smaller one counts for both in the backward direction, so
+  // What one half sends and gets. In the backward direction the smaller value counts for both, so
   // that one number says how large a message may be (BIDIR-09).
   Thresholds thresholds(Role half, proto::Wire of) noexcept {
     Thresholds t = thresholds(of);
@@ -261,8 +263,8 @@ struct Common {
       t.send = t.receive = std::min(t.send, t.receive);
     return t;
   }
-  // From now on our calls are of this kind. The first message of version 2 can meet a peer that
-  // knows only version 1, with its Receives (draft-04 section 7).
+  // Sets the version of our calls. The first message of version 2 may reach a peer that knows only
+  // version 1, with Receives of its size (draft-04 section 7).
   void speak(proto::Wire what) noexcept {
     wire = what;
     settled = wire == proto::Wire::kVersion1;
@@ -274,8 +276,8 @@ struct Common {
     settled = true;
     calls = thresholds(Role::kRequester, wire);
   }
-  // A server's: the version in which it was called is that of its own calls, and what is told of
-  // the connection.
+  // Server: makes the version in which it was called that of its own calls, and of what is reported
+  // about the connection.
   void follow(proto::Wire called) noexcept {
     if (calling && wire == called) [[likely]]
       return;
@@ -283,20 +285,21 @@ struct Common {
     calling = true;
     settle();
   }
-  // Our part in remote invalidation as RFC 8797's R bit states it: the client's keys can be
-  // invalidated, and the server sends what does that. Version 1 has no keys in backward calls.
+  // Our part in remote invalidation as stated by RFC 8797's R bit: the client's keys can be
+  // invalidated, and the server sends what invalidates them. Version 1 has no keys in backward
+  // calls.
   bool invalidates() const noexcept {
     return options.role == Role::kRequester ? options.takes_invalidations
                                             : options.sends_invalidations;
   }
-  // A server's: its client has said that it takes no calls (V2D4-PROP-28).
+  // Server: whether its client has said that it takes no calls (V2D4-PROP-28).
   bool refuses_calls() const noexcept {
     return options.role == Role::kResponder && wire == proto::Wire::kDraft04 &&
            backward == proto::BackwardSupport::kNone;
   }
-  // What is posted is sent.
+  // Whether what is posted is sent.
   bool up() const noexcept { return phase >= Phase::kUp && phase <= Phase::kEnding; }
-  // And calls run: the connection is not to end, but perhaps when they have ended.
+  // The same, and calls run: the connection is not to end, except perhaps after them.
   bool running() const noexcept { return phase == Phase::kUp || phase == Phase::kDraining; }
 };
 
@@ -308,8 +311,8 @@ static_assert(offsetof(Common, counters) <= 448);
 static_assert(offsetof(Counters, messages_received) < 64 && offsetof(Counters, replies_sent) < 64);
 static_assert(sizeof(Common) - sizeof(Counters) <= 704);
 
-// As many as there are replies to wait for are never promised to calls: else these could take all
-// for good when Receives are few.
+// As many Receives as there are replies to wait for are never promised to calls; otherwise calls
+// could take all of them for good when Receives are few.
 inline uint32_t Common::receives_for_calls() const noexcept {
   if (receives.shared())
     return share.calls() + receives.unpromised();
@@ -324,9 +327,9 @@ inline uint32_t Common::receives_for_replies() const noexcept {
   return share.backing() - std::min(share.backing(), calls_due);
 }
 
-// Why the engine refuses, in the words of the public statistics.
+// Why the engine refuses, in the terms of the public statistics.
 
-// Of a work request that failed by the peer's doing.
+// The reason to count when a work request failed because of the peer.
 constexpr Refusal refusal_of(fabric::WcStatus status) noexcept {
   switch (status) {
     case fabric::WcStatus::kLocalLength:

@@ -10,7 +10,7 @@ namespace rrdk::engine {
 
 namespace {
 
-// Sizes are multiples of 1024. No first credits stay none: Receives are not to be shared.
+// Rounds sizes to multiples of 1024. first_credits stays 0 if it is 0: the Receives are not shared.
 ConnectionOptions normalised(ConnectionOptions options) {
   auto size = [](uint32_t bytes) { return std::clamp(bytes & ~1023u, 1024u, 262144u); };
   options.credits = std::clamp(options.credits, 1u, 65536u);
@@ -72,7 +72,7 @@ bool Connection::prepare_receives() {
   RRDK_ASSERT(common_.phase == Phase::kNew, common_.phase);
   if (reader_ != nullptr && !reader_->prepare())
     return false;
-  // A server's half that makes calls prepares for the first one.
+  // A server's half that makes calls prepares for the first call later.
   if (common_.options.role == Role::kRequester && !requester_.prepare())
     return false;
   return common_.share.open(needs_spares_at_once(common_.options));
@@ -84,7 +84,7 @@ void Connection::on_established(const proto::PrivateData& peer, uint32_t reads_a
     return;
   common_.phase = common_.end_reason.by == EndedBy::kNobody ? Phase::kUp : Phase::kEnding;
   common_.invalidate = common_.invalidates() && peer.remote_invalidation;
-  // RFC 8797 is about version 1; version 2 has its default, or its transport properties.
+  // RFC 8797 is about version 1. Version 2 has its default, or its transport properties.
   common_.thresholds(proto::Wire::kVersion1) = {
       std::min(common_.options.send_size, peer.receive_size),
       std::min(common_.options.receive_size, peer.send_size)};

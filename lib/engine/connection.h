@@ -1,17 +1,65 @@
-// The connection engine: RPC-over-RDMA versions 1 and 2, requester and responder halves, for one
-// connection. Sans-I/O: events go in, work requests come out; it owns no thread, socket or clock.
+// The connection engine implements RPC-over-RDMA versions 1 and 2, requester and responder halves,
+// for one connection. It is sans-I/O: events go in and work requests come out. It owns no thread,
+// socket or clock.
 //
-// Calls go forward, from the end that connected to the one that accepted, and, where both ends
-// allow it, backward (RFC 8167): credits and XIDs of either direction are apart, Receives are
-// shared.
+// Forward calls go from the end that connected to the end that accepted. Where both ends allow it,
+// backward calls go the other way (RFC 8167). Each direction has its own credits and XIDs; both
+// share the Receives.
 //
-// Everything here belongs to one thread, the poll core's. Upcalls are made from within the event
-// functions; an upcall may submit, reply and cancel, and never destroys the Connection.
+// All functions must be called on one thread, that of the poll core. Upcalls are made from within
+// the event functions. An upcall may submit, reply and cancel, but must not destroy the Connection.
 //
 //                    on_established, on_completions, on_disconnected, on_tick
 //     runtime  ---------------------------------------------------------------->  Connection
 //              <----------------------------------------------------------------
 //                    sends() and receives() to post;  Upcalls: call arrived, call ended
+//
+// How a call from the peer lives (responder.h; its record is a ServedCall, and its states are in
+// CallState):
+//
+//     1. Its Receive completes: on_completions() -> dispatch() -> on_receive(). The requester takes
+//        the message if it answers a call of ours; otherwise Responder::on_receive() takes it.
+//     2. Responder::take() decodes the transport header and gets a ServedCall from the core's
+//        CallPool. A bad header is answered with an RPC-over-RDMA error (call_errors_datapath.cc).
+//        If no ServedCall is available, the message stays in its Receive, "parked", until one is.
+//     3. accept() starts the call, or queues it (kWaitingTurn) if its connection or its client has
+//        used up its allowance on the core (credits.h), or if calls in progress have too many
+//        bytes in chunks. Its Receive is posted again before the reply (return_receive()) or, if
+//        the handler keeps the call, with a fresh buffer when the handler returns
+//        (refill_receive()), so that a posted Receive backs every credit granted.
+//     4. If the call has Read chunks, fetch() gets buffers (kWaitingBuffers) and reads them from
+//        the peer (kReading), and assemble() puts the chunks in their places
+//        (read_chunks_datapath.cc).
+//     5. deliver() passes the whole call to Upcalls::on_call() (kAbove). The upper layer answers it
+//        now or later with reply(), or ends it with drop().
+//     6. plan_reply() decides which results are written to the peer's Write chunks and whether the
+//        rest goes inline or into the Reply chunk (reply_plan_datapath.cc). The reply grants
+//        credits (grant_credits()). emit() appends the Writes and the Send to sends(), or the
+//        fabric sends a short reply at once (kReplying).
+//     7. When the Send has completed, on_reply_completed() -> finish() returns the buffers and the
+//        record.
+//
+// How a call of ours lives (requester.h; its record is an OutgoingCall, and its states are in
+// CallStage):
+//
+//     1. submit() queues the call (kQueued), or starts it at once if there are credits, Receives,
+//        keys and buffers for it.
+//     2. take_slot() gives it a slot. The XID contains the slot's number, so a reply is matched by
+//        an array access.
+//     3. plan_call() decides what moves in chunks, offers memory to the peer under remote keys, and
+//        writes the header (call_plan_datapath.cc). emit_call() appends the Binds and the Send to
+//        sends() (kInFlight).
+//     4. The reply's Receive completes: Requester::on_receive() matches it, checks what it says
+//        about each chunk (reply_datapath.cc) and takes the granted credits.
+//     5. conclude() sets the call's status. Keys that the peer has not invalidated are invalidated
+//        first (kRevoking), so that the peer cannot access the memory after the call has ended.
+//     6. advance() ends the call when its Send and the invalidations have completed:
+//        Upcalls::on_call_ended(), exactly once per submit(). A call that is cancelled or timed
+//        out, or that loses its connection, ends in the same place; requester.cc says how its
+//        memory is lent to the peer meanwhile.
+//
+// Plain calls of version 1 can bypass steps 1 to 4 through the driver's lane (fabric/lane.h,
+// service/plain_calls.h and calls/plain_calls.h).
 #pragma once
 
 #include <cstdint>
@@ -37,53 +85,57 @@
 
 namespace rrdk::engine {
 
-// What the ends have agreed on so far, and how much of it is in use, of forward calls.
+// What the ends have agreed on so far, and how much is in use, for forward calls.
 struct Agreed {
-  uint32_t version = 0;                      // a responder's: of the last call; 0: there was none
-  uint32_t send_size = 0, receive_size = 0;  // inline, of that version; 0: not established yet
-  uint32_t credits = 0;                      // of the last grant
+  uint32_t version = 0;  // responder: that of the last call; 0: there was no call
+  uint32_t send_size = 0, receive_size = 0;  // inline, in that version; 0: not established yet
+  uint32_t credits = 0;                      // in the last grant
   uint32_t in_progress = 0;                  // calls
 };
 
 class alignas(64) Connection {
  public:
-  // `keys` is the queue pair; `pool` is shared by the connections of one poll core and outlives
-  // them. Takes buffers from `memory` only.
+  // `keys` is the queue pair. `pool` is shared by the connections of one poll core and must outlive
+  // them. All buffers are taken from `memory`.
   Connection(const SharedOptions& options, const PerConnection& own, Memory& memory, CallPool& pool,
              fabric::RemoteKeys& keys, Upcalls& upcalls);
-  ~Connection();  // only when idle()
+  ~Connection();  // must be idle()
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  // Once established: where the engine posts past sends() what is complete once it is posted; the
-  // queue pair, or its tap. Null, as at first: nowhere.
+  // Sets the queue pair (or its tap) to which the engine may post directly, past sends(), whatever
+  // is complete once it is posted. Takes effect only once established; null, the initial value,
+  // disables it.
   void set_port(fabric::QueuePair* port) noexcept {
     common_.port = common_.up() ? port : nullptr;
     common_.plain_limit = 0;
   }
 
-  // What to put into the connect request or accept.
+  // Returns the private data for the connect request or the accept.
   proto::PrivateData private_data() const;
-  // Before connecting or accepting: fills receives(). False: not enough buffers; give up.
+  // Fills receives(). Must be called before connecting or accepting. Returns false if there are not
+  // enough buffers; the connection must then be given up.
   bool prepare_receives();
 
   // Events in.
   void on_established(const proto::PrivateData& peer, uint32_t reads_allowed);
   void on_completions(std::span<const fabric::Completion> completions);  // of this connection only
-  // From any state, also a failed connect: the queue pair is in error and no access by the peer is
-  // in progress. Everything that waits ends with kConnectionLost. What was posted must still be
-  // reported by on_completions(), and what is still in sends() and receives() be posted (it is
-  // flushed): calls end when nothing of theirs is posted any more. Replies that are reported after
-  // this come too late: call it when work_in_flight() is false.
+  // Called in any state, also after a failed connect, once the queue pair is in error and no access
+  // by the peer is in progress. Everything that waits ends with kConnectionLost. Work requests that
+  // were posted must still be reported by on_completions(), and those still in sends() and
+  // receives() must be posted (they are flushed): a call ends when none of its requests is posted
+  // any more. Replies that are reported after this come too late, so call it when work_in_flight()
+  // is false.
   void on_disconnected();
-  // What was taken off sends() has been posted: calls whose Sends were copied may end, and those
-  // that waited for them have something to be posted.
+  // Called when what was taken off sends() has been posted. Calls whose Sends were copied may end,
+  // and calls that waited for them have something to post.
   void on_posted();
-  void on_tick(uint64_t now_ns);  // deadlines, and calls that wait for buffers; about every ms
-  void start_waiting();           // calls that wait for a turn: now there is allowance
+  // checks deadlines and retries calls that wait for buffers; about every ms
+  void on_tick(uint64_t now_ns);
+  void start_waiting();  // starts calls that wait for a turn, now that there is allowance
 
-  // The two halves, and the transport properties of draft-04, for what each of them tells and does
-  // by itself.
+  // The two halves, and the transport properties of draft-04, for what callers may ask each
+  // directly.
   Responder& responder() noexcept { return responder_; }
   const Responder& responder() const noexcept { return responder_; }
   Requester& requester() noexcept { return requester_; }
@@ -91,8 +143,8 @@ class alignas(64) Connection {
   Properties& properties() noexcept { return properties_; }
   const Properties& properties() const noexcept { return properties_; }
 
-  // The upper layer's requests.
-  void submit(OutgoingCall& call) {  // always ends in on_call_ended, possibly before it returns
+  // Requests of the upper layer.
+  void submit(OutgoingCall& call) {  // always ends in on_call_ended(), possibly before it returns
     RRDK_ON_CORE(common_.pool);
     RRDK_ASSERT(call.stage == CallStage::kIdle, call.stage);
     requester_.submit(call);
@@ -103,105 +155,107 @@ class alignas(64) Connection {
     requester_.cancel(call);
     common_.plain_limit = 0;
   }
-  void reply(ServedCall& call) {  // sends call.reply(); on a lost connection just ends the call
+  void reply(ServedCall& call) {  // sends call.reply(); on a lost connection it just ends the call
     RRDK_ON_CORE(common_.pool);
     RRDK_ASSERT(call.state == CallState::kAbove, call.state);
     responder_.reply(call);
     common_.plain_limit = 0;
   }
-  // Answers that the binding does not allow the chunks of this call, or its being long.
+  // Answers that the binding does not allow this call's chunks, or does not allow it to be long.
   void refuse(ServedCall& call, uint32_t max_reads, uint32_t max_writes) {
     RRDK_ON_CORE(common_.pool);
     RRDK_ASSERT(call.state == CallState::kAbove, call.state);
     responder_.refuse(call, max_reads, max_writes);
     common_.plain_limit = 0;
   }
-  // Ends it unanswered; the connection ends too (V1-ERR-20).
+  // Ends the call without an answer; the connection ends too (V1-ERR-20).
   void drop(ServedCall& call, const EndReason& why = kCallDropped);
-  // Responder: further calls are left unanswered, and when the last reply's Send has completed
-  // wants_disconnect() is true.
+  // Responder: leaves further calls unanswered. wants_disconnect() becomes true when the last
+  // reply's Send has completed.
   void drain();
-  // The peer has done what ends the connection, as the upper layer sees it; the first reason
-  // counts. `text` is a literal.
+  // Ends the connection because the upper layer found the peer at fault. The first reason counts.
+  // `text` must be a literal.
   void end(Refusal reason, const char* text) { common_.end(reason, text); }
-  // The owner disconnects: nothing more is sent.
+  // Called when the owner disconnects: nothing more is sent.
   void fail() noexcept;
-  // It has ended because the peer refused a Write in the lane, behind which a reply of this XID
-  // was.
+  // Called when the connection has ended because the peer refused a Write in the lane, and a reply
+  // with this XID was behind that Write.
   void on_write_refused(uint32_t xid) noexcept;
-  // It wants to disconnect because it has drained.
+  // Returns true if the engine wants to disconnect because it has drained.
   bool has_drained() const noexcept;
   const ConnectionOptions& options() const noexcept { return common_.options; }
 
-  // Work requests out: to be posted in order, then taken off the front; receives() before sends(),
-  // since a reply may promise the Receive. send_wrs is never exceeded. In any function above.
+  // Work requests out. They must be posted in order and then taken off the front, receives() before
+  // sends(), since a reply may promise the Receive. There are never more than send_wrs. Any
+  // function above may add some.
   WorkList<fabric::SendWr>& sends() noexcept { return common_.sends.list(); }
   WorkList<fabric::ReceiveWr>& receives() noexcept { return common_.receives.list(); }
-  // Post them, as far as they fit. False: something is left.
+  // Post them as far as they fit. Return false if something is left.
   bool post_receives(fabric::QueuePair& queue_pair) noexcept {
     return common_.receives.post(queue_pair);
   }
   bool post_sends(fabric::QueuePair& queue_pair) noexcept { return common_.sends.post(queue_pair); }
-  // Whether something was posted past sends() since it was last asked: on_posted() is to be called,
-  // and post_send(), with nothing if need be, which wakes a peer that sleeps.
+  // Returns whether something was posted past sends() since the last call. The owner must then call
+  // on_posted(), and post_send(), if need be with nothing, to wake a peer that sleeps.
   bool take_sent_now() noexcept { return std::exchange(common_.sent_now, false); }
   void note_sent_now() noexcept { common_.sent_now = true; }
-  // Of shared Receives this connection has all that it was promised, in messages that wait: the
-  // fabric is to hold back further ones.
+  // True if messages of this connection wait in all the shared Receives that it was promised. The
+  // fabric must then hold back further ones.
   bool holds_back() const noexcept { return common_.share.full(); }
-  // What sends() has is about to be posted.
+  // Called when the contents of sends() are about to be posted.
   void before_posting() noexcept { common_.unposted.stamp(); }
-  // The fabric holds messages back, and one has `begun` to arrive; false: that is over.
+  // Called while the fabric holds messages back: `begun` is true if one has begun to arrive, and
+  // false when that is over.
   void count_begun(bool begun) noexcept;
-  // The owner is to disconnect.
+  // True if the owner must disconnect.
   bool wants_disconnect() const noexcept {
     return common_.phase == Phase::kEnding || common_.phase == Phase::kFailing;
   }
-  // Why, if it is the engine that ends the connection: the peer broke the rules, or the upper layer
-  // dropped a call or drained. Else nothing has ended it, or only the fabric can say what did.
+  // Why the engine ends the connection: the peer broke the rules, or the upper layer dropped a call
+  // or drained. Otherwise nothing has ended it, or only the fabric knows the reason.
   Ending ending() const;
 
-  // Whether its options allow plain calls, by the driver's lane.
+  // Whether the options allow plain calls through the driver's lane.
   bool may_have_plain() const noexcept {
     return !common_.options.rfc5666.enabled && common_.options.limits.versions.one;
   }
   bool established() const noexcept { return common_.up(); }
-  // Work requests have not been reported yet: any, or of the send queue.
+  // Whether work requests have not been reported yet: any at all, or those of the send queue.
   bool work_in_flight() const noexcept {
     return common_.own_receives_posted() != 0 || sends_pending();
   }
   bool sends_pending() const noexcept { return !common_.sends.drained(); }
-  // Counts up whenever one of the send queue is reported; wraps.
+  // Counts the reported requests of the send queue; wraps.
   uint32_t sends_done() const noexcept { return common_.sends.done(); }
   bool idle() const noexcept;  // dead, nothing posted, no call above: may be destroyed
-  bool busy() const noexcept;  // calls in flight or waiters: needs on_tick
-  // busy(): on_tick() has nothing to do before that time, unless something else happens first; 0:
-  // it may have any time.
+  bool busy() const noexcept;  // while calls are in flight or wait: needs on_tick()
+  // For a busy() connection: on_tick() has nothing to do before this time unless something else
+  // happens first. 0: on_tick() may have something to do at any time.
   uint64_t quiet_until() const noexcept;
   const Counters& counters() const noexcept { return common_.counters; }
   void count_ended(EndedBy by);
-  void count_refusal(Refusal reason) {  // of the upper layer, beside our own
+  void count_refusal(Refusal reason) {  // the upper layer's, besides the engine's
     RRDK_ON_CORE(common_.pool);
     common_.refused(reason);
   }
-  // Messages wait for a call object, and are not counted as calls.
+  // Whether messages wait for a call object. They are not counted as calls.
   bool has_parked() const noexcept { return common_.share.parked() != nullptr; }
-  // Asks for Receives of that size at the peer (version2/properties.h).
+  // Asks the peer for Receives of that size (version2/properties.h).
   bool request_receive_size(uint32_t bytes);
-  // Responder: whether the client can be called now: it has shown which version it speaks
-  // (BIDIR-12), and has not said that it takes no calls. Calls that are submitted before wait; to a
-  // client that has said so they end with kRemoteError.
+  // Responder: whether the client can be called now. It can once it has shown which version it
+  // speaks (BIDIR-12), unless it has said that it takes no calls. Calls that are submitted earlier
+  // wait; calls to a client that takes none end with kRemoteError.
   bool may_call_back() const noexcept;
-  // Requester: the version of its calls, and whether the peer has answered in it.
+  // Requester: the version of its calls, and whether the peer has answered in that version.
   uint32_t version() const noexcept { return proto::version_of(common_.wire); }
   bool version_settled() const noexcept { return common_.settled; }
   Agreed agreed() const;
   // Brings what on_completions() will touch into the caches.
   void prefetch() const noexcept;
 
-  // RFC 5666's Connection Configuration Protocol (rfc5666/config.cc). What a requester states, and
-  // what becomes of the answer. What a responder answers: only what is stated before all other
-  // calls has an effect, so it counts the calls of that program.
+  // RFC 5666's Connection Configuration Protocol (rfc5666/config.cc): what a requester states, how
+  // it takes the answer, and what a responder answers. A responder heeds only what is stated before
+  // all other calls, so it counts the calls of that program.
   proto::ccp::Request config_request() const;
   void take_config(const proto::ccp::Reply& reply);
   void count_config_call() { ++common_.rfc5666.config_calls; }
@@ -226,7 +280,7 @@ class alignas(64) Connection {
   Properties properties_;
   std::unique_ptr<ReplyExposer> exposer_;  // Common::rfc5666 points to them
   std::unique_ptr<ReplyReader> reader_;
-  bool write_failed_ = false;  // the reply that it belongs to is reported next
+  bool write_failed_ = false;  // the failed reply is reported next
 };
 
 }  // namespace rrdk::engine

@@ -1,4 +1,4 @@
-// Events in: completions by their tags, ticks, and the upper layer's requests.
+// Events: completions, dispatched by their tags; ticks; and requests of the upper layer.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -41,7 +41,7 @@ void Connection::on_completions(std::span<const Completion> completions) {
   common_.plain_limit = 0;
 }
 
-// Copied Sends are done when they are posted, and those that went at once before.
+// Copied Sends complete when they are posted; so do those that were posted directly before.
 void Connection::on_posted() {
   RRDK_ON_CORE(common_.pool);
   while (Job* job = common_.sends.pop_copied()) {
@@ -62,8 +62,8 @@ void Connection::count_begun(bool begun) noexcept {
               "it sent more than there were Receives for, beyond its credits");
 }
 
-// The entry that tells what the key of a call's chunk stands for is in the peer's caches. It is
-// fetched while the call, or the one before it, is processed.
+// Prefetches the entry that describes the key of a call's chunk, which is in the peer's caches,
+// while this call or the one before it is processed.
 inline void Connection::foresee(const Completion& completion) const noexcept {
   const WorkTag& tag = WorkTag::of(completion.wr_id);
   if (tag.kind != WorkKind::kReceive || completion.status != WcStatus::kSuccess)
@@ -145,8 +145,8 @@ void Connection::on_receive(ReceiveSlot& slot, const Completion& completion) noe
     responder_.on_receive(slot, completion.byte_length);
 }
 
-// At a server: whether the message belongs to a call of ours. Looked at before anything else, since
-// a reply must not wait behind calls.
+// Server: whether the message answers a call of ours. Checked first, since a reply must not wait
+// behind calls.
 bool Connection::answers_us(const ReceiveSlot& slot, const Completion& completion) noexcept {
   if (!requester_.awaits())
     return false;
@@ -160,12 +160,12 @@ bool Connection::answers_us(const ReceiveSlot& slot, const Completion& completio
   return header.direction == proto::Direction::kReply;
 }
 
-// Whose RDMA Read or Write it was that ended the connection. What a lost connection flushes, and
-// what fails because the peer is gone is no fault. A reply's Writes are silent: the first
-// reply to be reported after a failed one, flushed, is the one that it belonged to.
+// Reports which RDMA Read or Write ended the connection. What a lost connection flushes, and what
+// fails because the peer is gone, is not reported. A reply's Writes are unsignaled: the first reply
+// to be reported, as flushed, after a failed Write is the one that the Write belonged to.
 void Connection::note_access(const Completion& completion) noexcept {
   const WorkTag& tag = WorkTag::of(completion.wr_id);
-  if (tag.kind == WorkKind::kReplyRead)  // of no call of the peer's
+  if (tag.kind == WorkKind::kReplyRead)  // it belongs to no call of the peer
     return;
   bool access = completion.op == fabric::Op::kRead || completion.op == fabric::Op::kWrite;
   bool failed =
@@ -177,9 +177,9 @@ void Connection::note_access(const Completion& completion) noexcept {
     common_.upcalls.on_access_failed(static_cast<ServedCall*>(tag.owner)->xid);
 }
 
-// A failed work request is the end of the queue pair (V1-ERR-18): nothing more is sent, and the
-// owner is told to disconnect. Calls end once the disconnection has fenced their memory. What was
-// only flushed does not say why: the fabric's last event does.
+// A failed work request ends the queue pair (V1-ERR-18): nothing more is sent, and the owner must
+// disconnect. Calls end once the disconnection has fenced their memory. A request that was only
+// flushed does not say why; the fabric's last event does.
 void Connection::on_failure(const Completion& completion) noexcept {
   WcStatus status = completion.status;
   note_access(completion);
@@ -190,7 +190,7 @@ void Connection::on_failure(const Completion& completion) noexcept {
   fail();
 }
 
-// A reply of this XID stood behind a Write in the lane.
+// A reply with this XID was behind a Write in the lane.
 void Connection::on_write_refused(uint32_t xid) noexcept {
   common_.end(refusal_of(WcStatus::kRemoteAccess), fabric::to_string(WcStatus::kRemoteAccess));
   common_.upcalls.on_access_failed(xid);
@@ -249,8 +249,8 @@ void Connection::pump_sends() noexcept {
     if (!all)
       return;
     common_.sends.pop();
-    // The peer had revoked all; or a call that has been given up went at once, which nothing else
-    // reports.
+    // The peer had invalidated all keys, or a call that was given up was sent at once: neither is
+    // reported otherwise.
     if ((job->tag.kind == WorkKind::kRevoke || job->tag.kind == WorkKind::kCall) && job->settled())
       requester_.advance(*static_cast<Requester::Slot*>(job->tag.owner));
   }
@@ -274,7 +274,7 @@ void Connection::start_waiting() {
 void Connection::drop(ServedCall& call, const EndReason& why) {
   RRDK_ON_CORE(common_.pool);
   RRDK_ASSERT(call.state == CallState::kAbove, call.state);
-  if (common_.up())  // else it is lost already
+  if (common_.up())  // otherwise it is already lost
     common_.end(why);
   responder_.drop(call);
   common_.plain_limit = 0;

@@ -1,5 +1,5 @@
-// What one connection may take: calls, by credits, and the time of its poll core, by its turns and
-// its client's.
+// What one connection may use: credits for calls, and allowance for time on its poll core, its own
+// and its client's.
 #pragma once
 
 #include <algorithm>
@@ -14,14 +14,14 @@ namespace rrdk::engine {
 // The responder's side. A grant is computed from the Receives that back it, and never copied from
 // what the peer asks for.
 //
-// Where Receives are shared the grant is elastic: `first` credits at first; more, by doubling, for
-// a peer that makes a good part of all calls; few again for one that does not. A responder cannot
-// see how many calls a peer has in flight, so what counts is the peer's part of all calls. In
-// version 1 only an answer can change a grant (RFC 5666 section 3.3): a peer that falls silent
-// keeps its last grant for ever.
+// Where Receives are shared the grant is elastic. It begins with `first` credits, doubles for a
+// peer that makes a considerable part of all calls, and shrinks again for one that does not. A
+// responder cannot see how many calls a peer has in flight, so the measure is the peer's share of
+// all calls. In version 1 only an answer can change a grant (RFC 5666 section 3.3), so a peer that
+// falls silent keeps its last grant for ever.
 class Grant {
  public:
-  // Not elastic: as many from the first answer on.
+  // Not elastic: the same grant from the first answer on.
   explicit Grant(uint32_t configured) noexcept : Grant(configured, configured, false) {}
   Grant(uint32_t configured, uint32_t first, bool shared = true) noexcept
       : configured_(std::max(1u, configured)), first_(first), shared_(shared), elastic_(first) {
@@ -33,13 +33,13 @@ class Grant {
     set_most();
   }
   uint32_t last() const noexcept { return last_; }
-  // No answer has granted more.
+  // An upper bound on all grants so far.
   uint32_t most_ever() const noexcept { return most_ever_; }
 
-  // A call came. True: it is more than the peer may have unanswered.
+  // Counts a call. Returns true if the peer has more calls unanswered than it may.
   bool on_call(uint32_t asked) noexcept {
     asked_ = asked;
-    // Where Receives are shared, calls that may come and Receives that were promised are the same.
+    // Where Receives are shared, the calls that may come equal the Receives that were promised.
     const bool beyond = shared_ ? due_ == 0 : unanswered_ >= bound_;
     due_ -= std::min(due_, 1u);
     ++unanswered_;
@@ -47,24 +47,24 @@ class Grant {
   }
 
   uint32_t asked() const noexcept { return asked_; }
-  // The word of answers that are given at once, one after the other, as long as each of them leaves
-  // all as it is; 0: they do not. `posted` as in on_answer().
+  // Returns the word for several answers that are given in sequence, if no answer changes the
+  // state; otherwise 0. `posted` is as for on_answer().
   uint32_t steady(uint32_t posted) const noexcept {
     const uint32_t next = std::max(1u, std::min({asked_, most_, posted + unanswered_}));
     const bool stays =
         next == last_ && bound_ == last_ && unanswered_ < last_ && due_ == last_ - unanswered_;
     return stays ? last_ : 0;
   }
-  // That many such answers were given. True: it is time to adapt().
+  // Counts `count` such answers. Returns true if it is time for adapt().
   bool count_answers(uint32_t count) noexcept {
     answers_ += count;
     return answers_ > elastic_ / kLooksPerGrant;
   }
-  // Before an elastic answer. True: it is time to adapt().
+  // Called before an elastic answer. Returns true if it is time for adapt().
   bool count_answer() noexcept { return ++answers_ > elastic_ / kLooksPerGrant; }
-  // `answers` were given to all who share the Receives, this one not included, and `most` Receives
-  // one of them could have if it made all calls. A peer that is alone has 64 credits within four
-  // round trips.
+  // `answers` were given to all other connections that share the Receives, and `most` is the number
+  // of Receives that one connection could have if it made all calls. A peer without competitors has
+  // 64 credits within four round trips.
   void adapt(uint64_t answers, uint32_t most) noexcept {
     const uint64_t all = answers - since_;
     const auto part = static_cast<uint32_t>(
@@ -77,14 +77,16 @@ class Grant {
     answers_ = 0;
     set_most();
   }
-  // Before an answer: how many Receives beyond those `posted` would let it grant all.
+  // Called before an answer. Returns how many Receives beyond `posted` it needs to grant all
+  // credits.
   uint32_t lacks(uint32_t posted) const noexcept {
-    RRDK_ASSERT(unanswered_ != 0);  // the call that is being answered
+    RRDK_ASSERT(unanswered_ != 0);  // at least the call that is being answered
     const uint32_t wanted = std::min(asked_, most_);
     return wanted - std::min(wanted, posted + unanswered_ - 1);
   }
-  // An answer goes out; the word for its header. `posted` Receives stand ready. Zero is never
-  // granted (V1-CREDIT-06), and never more than posted and in process (V1-CREDIT-14).
+  // Counts an answer and returns the word for its header. `posted` Receives are ready. The grant is
+  // never zero (V1-CREDIT-06), and never more than the calls posted for and in process
+  // (V1-CREDIT-14).
   uint32_t on_answer(uint32_t posted) noexcept {
     RRDK_ASSERT(unanswered_ != 0);
     --unanswered_;
@@ -93,7 +95,7 @@ class Grant {
     due_ = std::max(due_, last_ - std::min(last_, unanswered_));
     return last_;
   }
-  // A call ends without an answer, because the connection does.
+  // Counts a call that ends without an answer because the connection ends.
   void on_no_answer() noexcept {
     RRDK_ASSERT(unanswered_ != 0);
     --unanswered_;
@@ -107,8 +109,8 @@ class Grant {
   }
 
   uint32_t unanswered() const noexcept { return unanswered_; }
-  // Calls that may yet come: those that the last answer allows, and what could be on its way before
-  // the peer sees that.
+  // The number of calls that may yet come: those that the last answer allows, and those that the
+  // peer may have sent before it saw that answer.
   uint32_t due() const noexcept { return due_; }
 
  private:
@@ -117,9 +119,9 @@ class Grant {
     most_ = most - std::min(owed_, most);
     most_ever_ = std::max(most_ever_, most_);
   }
-  // Calls that the peer sent before it saw a lower grant are no breach. So a bound holds until as
-  // many answers have granted less as calls could be in flight under it. The next bound is the most
-  // that any of these answers granted.
+  // Calls that the peer sent before it saw a lower grant break no rule. So a bound stays in force
+  // until as many answers have granted less as calls could be in flight under it. The next bound is
+  // the largest grant of these answers.
   void lower_bound_slowly() noexcept {
     lowered_most_ = std::max(lowered_most_, last_);
     if (last_ < bound_ && ++lowered_answers_ < bound_)
@@ -129,28 +131,28 @@ class Grant {
     lowered_most_ = 0;
   }
 
-  // A peer's part is looked at once in a quarter of its grant.
+  // A peer's share is checked once every quarter of its grant.
   static constexpr uint32_t kLooksPerGrant = 4;
 
   uint32_t configured_;
   const uint32_t first_;
   const bool shared_;
-  uint32_t elastic_;      // what it is now, from first_ to configured_
-  uint32_t answers_ = 0;  // since the last look
-  uint64_t since_ = 0;    // answers to all, at the last look
+  uint32_t elastic_;      // the current elastic grant, from first_ to configured_
+  uint32_t answers_ = 0;  // since the last check
+  uint64_t since_ = 0;    // answers to all connections, at the last check
   uint32_t asked_ = 1;
   uint32_t last_ = 1;             // one call before the first grant (V1-CREDIT-11)
-  uint32_t bound_ = 1;            // beyond it a call is an overrun
-  uint32_t lowered_answers_ = 0;  // in a row with less than bound_
-  uint32_t lowered_most_ = 0;     // the most that one of them granted
+  uint32_t bound_ = 1;            // an unanswered call beyond it is an overrun
+  uint32_t lowered_answers_ = 0;  // consecutive answers that granted less than bound_
+  uint32_t lowered_most_ = 0;     // the largest grant of these
   uint32_t unanswered_ = 0;
   uint32_t due_ = 1;
   uint32_t owed_ = 0;
-  uint32_t most_;           // of an answer, after configured_, elastic_ and owed_
-  uint32_t most_ever_ = 1;  // that it was
+  uint32_t most_;  // limit of an answer: the least of configured_, elastic_ and what owed_ leaves
+  uint32_t most_ever_ = 1;  // the largest that most_ has been
 };
 
-// The requester's side: calls that may be in flight, capped at what it has reply Receives for.
+// The requester's side: calls that may be in flight, limited to the Receives for their replies.
 class Window {
  public:
   explicit Window(uint32_t own) noexcept : own_(std::max(1u, own)) {}
@@ -160,13 +162,13 @@ class Window {
     granted_ = std::clamp(credits, 1u, own_);
     limit_ = granted_ > held_ ? granted_ - held_ : 1;
   }
-  // Credits that RDMA_DONEs use (RFC 5666 section 3.8). One is left for a call, whose reply shows
-  // that they are free again.
+  // Sets how many credits RDMA_DONEs use (RFC 5666 section 3.8). One is left for a call, whose
+  // reply shows that they are free again.
   void set_held(uint32_t dones) noexcept {
     held_ = dones;
     on_grant(granted_);
   }
-  uint32_t granted_last() const noexcept { return last_; }  // as it came
+  uint32_t granted_last() const noexcept { return last_; }  // as received
   uint32_t size() const noexcept { return granted_; }
   uint32_t for_calls() const noexcept { return limit_; }
   uint32_t in_flight() const noexcept { return in_flight_; }
@@ -185,18 +187,18 @@ class Window {
   uint32_t last_ = 0;
   uint32_t granted_ = 1;  // until the first reply (V1-CREDIT-11)
   uint32_t held_ = 0;
-  uint32_t limit_ = 1;  // granted_ without held_
+  uint32_t limit_ = 1;  // granted_ less held_
   uint32_t in_flight_ = 0;
 };
 
-// What a connection may use of its poll core per turn, and what its client may use with all its
-// connections: deficit round robins. The unit is bytes; each call is charged kCallCost, about what
-// it costs to serve one without chunks. The last call that is started may overdraw an allowance,
-// and so may what is then written; later turns pay that back.
+// How much of its poll core a connection may use per turn, and how much its client may use with all
+// its connections: deficit round robin. The unit is bytes. Each call is charged kCallCost, about
+// what it costs to serve a call without chunks. The last call that is started, and what is then
+// written, may overdraw an allowance; later turns pay that back.
 template <int64_t kOneTurn>
 class Allowance {
  public:
-  static constexpr int64_t kMostDebt = 64 * kOneTurn;  // more is forgiven
+  static constexpr int64_t kMostDebt = 64 * kOneTurn;  // a larger debt is forgiven
 
   bool open() const noexcept { return bytes_ > 0; }
   int64_t left() const noexcept { return bytes_; }
@@ -216,24 +218,24 @@ class Allowance {
 
 constexpr int64_t kCallCost = 4096;
 constexpr int64_t kQuantum = 4 * kCallCost;  // of one turn of a connection
-// Of a connection that has the core for itself: what one batch of completions can bring.
+// For a connection that has the core to itself: what one batch of completions can bring.
 constexpr int64_t kAloneQuantum = 32 * kCallCost;
 constexpr int64_t kClientQuantum = 4 * kQuantum;
 
 // What the connections of one client share on one core.
 struct alignas(64) ClientShare {
   Allowance<kClientQuantum> allowance;
-  uint32_t calls = 0;  // objects of the core's CallPool that they have
+  uint32_t calls = 0;  // objects of the core's CallPool that they use
 };
 
-// A connection's.
+// The turn of one connection.
 struct Turn {
   ClientShare& client;
   Allowance<kQuantum> allowance = {};
-  bool waits = false;  // calls do: for a turn, or for earlier ones
+  bool waits = false;  // calls wait for a turn, or for earlier calls
 
   bool open() const noexcept { return allowance.open() && client.allowance.open(); }
-  // Of small calls, while it is open.
+  // How many small calls are still allowed while the turn is open.
   uint32_t calls_left() const noexcept {
     const int64_t bytes = std::min(allowance.left(), client.allowance.left());
     return static_cast<uint32_t>(std::min<int64_t>((bytes - 1) / kCallCost + 1, 32));

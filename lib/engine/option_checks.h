@@ -1,4 +1,4 @@
-// What has to hold of the options of either end.
+// Checks of the options that servers and clients have in common.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 namespace rrdk::engine {
 
 constexpr uint32_t kMostCredits = 4096;
-constexpr uint32_t kLargestInline = 262144;  // what RFC 8797 can say
-// Room for an RPC header with the longest credential and verifier (RFC 5531 section 8.2).
+constexpr uint32_t kLargestInline = 262144;  // the largest size that RFC 8797 can express
+// Holds an RPC header with the longest credential and verifier (RFC 5531 section 8.2).
 constexpr uint64_t kLeastMessage = 1024;
 constexpr uint64_t kMostMessage = uint64_t{1} << 30;
 
@@ -20,7 +20,7 @@ inline tl::unexpected<Error> wrong_option(const char* option, uint64_t value, co
               std::string(option) + " is " + std::to_string(value) + ": " + rule);
 }
 
-// Of ClientOptions or ServerOptions. Errors: kInvalidArgument.
+// Checks ClientOptions or ServerOptions. Errors: kInvalidArgument.
 template <typename Options>
 Result<void> check_common(const Options& options) {
   if (options.credits == 0 || options.credits > kMostCredits)

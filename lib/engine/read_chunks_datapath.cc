@@ -1,5 +1,5 @@
-// The Read chunks of a call: what the peer has is read into pool buffers, at once or by RDMA Reads
-// that are posted, and the call is put together.
+// The Read chunks of a call: the peer's data is read into pool buffers, at once or by posted RDMA
+// Reads, and the call is assembled.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -12,9 +12,9 @@ namespace rrdk::engine {
 
 namespace {
 
-constexpr uint32_t kSinkAlignment = 64;  // copies are fastest from line to line
-// While others wait for buffers, one part in so many of what is being read is to come in each
-// ConnectionOptions::progress_wait_ns: all of it in half a minute, by default.
+constexpr uint32_t kSinkAlignment = 64;  // copies are fastest from cache line to cache line
+// While others wait for buffers, at least one part in this many of the data that is being read must
+// arrive in each ConnectionOptions::progress_wait_ns: the whole data in half a minute, by default.
 constexpr uint64_t kSlowestParts = 32;
 
 uint16_t read_segments(const proto::ChunkLists& lists) {
@@ -23,7 +23,7 @@ uint16_t read_segments(const proto::ChunkLists& lists) {
   return static_cast<uint16_t>(last.first + last.count);
 }
 
-// Moves the cursor to the next segment with bytes left. Read segments lie in stream order, so one
+// Moves the cursor to the next segment with bytes left. Read segments are in stream order, so one
 // index runs through all chunks. Zero-length ones need no Read (V1-CHUNK-13).
 bool seek_segment(ChunkPart& part) {
   const proto::ChunkLists& lists = part.header.lists;
@@ -36,7 +36,7 @@ bool seek_segment(ChunkPart& part) {
   return c.segment < end;
 }
 
-// What the next Read into one sink takes, at most `most` bytes.
+// Returns the destination in one sink of the next Read, at most `most` bytes.
 MemorySpan next_piece(const ChunkPart& part, uint32_t most) {
   const MoveCursor& c = part.cursor;
   RRDK_ASSERT(c.local < part.num_sinks, c.local, part.num_sinks);
@@ -78,9 +78,9 @@ void Responder::fetch(ServedCall& call) noexcept {
   wait_buffers_.push(call);
 }
 
-// All the memory for the call's chunks, or none of it: calls that had a part each could wait for
-// each other's for ever. A chunk begins in the rest of the last buffer if it fits there whole: an
-// item is split only when it is larger than any buffer.
+// Takes all memory for the call's chunks, or none: calls that each had a part could wait for each
+// other for ever. A chunk begins in the rest of the last buffer if it fits there completely; an
+// item is split only if it is larger than any buffer.
 bool Responder::take_sinks(ServedCall& call) noexcept {
   ChunkPart& part = *call.part;
   RRDK_ASSERT(part.num_buffers == 0, part.num_buffers);
@@ -138,10 +138,10 @@ void Responder::start_reads(ServedCall& call) noexcept {
   wait_reads_.push(call);
 }
 
-// All that is left of the call's chunks, where the device reads at once: one call after the other
-// is read, answered and done with, so that its buffers are in the caches when the next one takes
-// them. Replies that are listed are not to wait for it, since the peer could copy what they name
-// meanwhile. False: what the cursor stands at is to be posted.
+// Reads all that is left of the call's chunks, if the device reads at once: each call is read,
+// answered and finished before the next one, so that its buffers are in the caches when the next
+// one takes them. Listed replies must be posted first, since the peer could copy what they name
+// meanwhile. Returns false if the Read at the cursor must be posted.
 bool Responder::read_now(ServedCall& call) noexcept {
   if (!common_.options.reads_at_once || common_.port == nullptr)
     return false;
@@ -165,7 +165,7 @@ bool Responder::fetch_at_once(ServedCall& call) noexcept {
   call.inline_data = call.whole.data;
   call.inline_length = call.whole.length;
   if (!take_sinks(call)) [[unlikely]] {
-    note_shortage(mem::Shortage::kNone);  // it comes again, and waits then
+    note_shortage(mem::Shortage::kNone);  // it will be fetched again, and wait then
     return false;
   }
   call.part->cursor = {};
@@ -177,8 +177,7 @@ bool Responder::fetch_at_once(ServedCall& call) noexcept {
   return true;
 }
 
-// Of those that are posted, one Read each in turn, so that a call of many segments does not hold up
-// the others.
+// Posts one Read of each call in turn, so that a call with many segments does not delay the others.
 void Responder::pump_reads() noexcept {
   while (!wait_reads_.empty() && common_.sends.read_slot()) {
     ServedCall& call = wait_reads_.pop();
@@ -187,7 +186,7 @@ void Responder::pump_reads() noexcept {
   }
 }
 
-// Posts the next Read of the call. True: there are more.
+// Posts the next Read of the call. Returns true if there are more.
 bool Responder::post_read(ServedCall& call) noexcept {
   RRDK_ASSERT(call.state == CallState::kReading && common_.up(), call.state, common_.phase);
   ChunkPart& part = *call.part;
@@ -222,15 +221,16 @@ void Responder::on_read_completed(ServedCall& call, uint32_t bytes) noexcept {
     on_fetched(call);
 }
 
-// A peer must not hold buffers that others wait for, or that their results lack, and send no data
-// (RFC 5666 section 11).
-// Progress is counted in bytes, so that an occasional tiny Read does not pass for progress. Where
-// the device tells, bytes count as they arrive, so that a large, slow Read is progress; elsewhere
-// they count when a Read completes, and Reads are short there (Capabilities::max_read_bytes).
+// A peer must not hold buffers that others wait for, or that their results need, without sending
+// data (RFC 5666 section 11).
+//
+// Progress is counted in bytes, so that an occasional tiny Read does not count as progress. If the
+// device reports it, bytes count as they arrive, so a large, slow Read is progress; otherwise they
+// count when a Read completes, and Reads are short then (Capabilities::max_read_bytes).
 void Responder::check_progress(uint64_t now_ns) noexcept {
   uint64_t last_ns = std::exchange(progress_tick_ns_, now_ns);
   bool was_away =
-      now_ns - last_ns > common_.options.progress_wait_ns / 4;  // our core, not the peer
+      now_ns - last_ns > common_.options.progress_wait_ns / 4;  // our core was late, not the peer
   uint64_t arrived = common_.keys.read_bytes();
   uint64_t progress = arrived != 0 ? arrived - arrived_before_ : completed_;
   if (progress_since_ns_ == 0 || was_away || progress > reading_bytes_ / kSlowestParts) {
@@ -254,10 +254,10 @@ void Responder::on_fetched(ServedCall& call) noexcept {
   deliver(call);
 }
 
-// Putting a call together: the part of its stream that is left, inline or in the Position-Zero
-// chunk, with the other Read chunks at their Positions (RFC 5666 section 3.4). Nothing is copied.
-// That the Positions lie within the stream, the header's decoder has checked (V1-RL-08).
-// Then what the upper layer sees of it.
+// Assembles a call: the part of its stream that is inline or in the Position-Zero chunk, with the
+// other Read chunks at their Positions (RFC 5666 section 3.4). Nothing is copied. The header's
+// decoder has checked that the Positions lie within the stream (V1-RL-08). What the upper layer
+// sees of the call is at the end.
 
 namespace {
 
@@ -267,7 +267,7 @@ uint32_t first_item_chunk(const ServedCall& call) {
   return call.type == proto::MessageType::kNoMsg ? 1 : 0;
 }
 
-// Writes fragments, and takes them from what is left of the reduced stream.
+// Writes fragments, taking them from the rest of the reduced stream.
 class Assembler {
  public:
   explicit Assembler(ServedCall& call) : part_(*call.part) {
@@ -285,7 +285,7 @@ class Assembler {
       length -= n;
     }
   }
-  // The Position-Zero chunk's sinks come first, the items' after them.
+  // The Position-Zero chunk's sinks come first, followed by those of the items.
   void skip_sinks(uint64_t length) {
     for (; length != 0; ++item_sink_) {
       RRDK_ASSERT(item_sink_ < part_.num_sinks, item_sink_);

@@ -1,4 +1,5 @@
-// What happens to Receives when connections come and go, grow and change: not per message.
+// What happens to Receives when connections open, close, grow and change; nothing here is done per
+// message.
 #include "engine/receive_queue.h"
 
 #include <algorithm>
@@ -11,7 +12,7 @@ namespace rrdk::engine {
 
 namespace {
 
-// One in this many of the class.
+// Returns one in `part` Receives of the class.
 uint32_t part_of(const Memory& memory, uint32_t size, uint32_t part, uint32_t most) {
   const PoolAudit pool = memory.audit_fitting(size);
   return std::clamp((pool.count + pool.more) / part, 1u, most);
@@ -72,7 +73,7 @@ void ReceiveQueue::resize(uint32_t size) noexcept {
   }
 }
 
-// How many more could be posted.
+// Returns how many more could be posted.
 uint32_t ReceiveQueue::room_for_more(Need need) const {
   const PoolAudit pool = memory_.audit_fitting(size_);
   const uint32_t kept = (pool.count + pool.more) / (need == Need::kBasic ? 4 : 2);
@@ -145,7 +146,8 @@ void ReceiveShare::close() noexcept {
 bool ReceiveShare::add_spares() noexcept {
   const uint32_t lacking = spares_ - added_;
   if (shared_) {
-    // Where there are none, the reserve serves: who uses it gives it back at once.
+    // If no spare Receive is available, the reserve serves: what uses a reserve Receive gives it
+    // back at once.
     if (lacking != 0 && queue_.promise(lacking))
       added_ = spares_;
     lacks_spares_ = false;

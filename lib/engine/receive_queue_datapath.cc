@@ -16,7 +16,7 @@ void ReceiveQueue::post(ReceiveSlot& slot) noexcept {
   ++posted_;
 }
 
-// Of the size that is wanted, or of the one that is promised.
+// Returns a buffer of the wanted size, or else of the promised size.
 Buffer ReceiveQueue::fresh() noexcept {
   Buffer buffer = memory_.get_fitting(size_);
   if (!buffer && least_ < size_) [[unlikely]]

@@ -1,5 +1,5 @@
-// What comes back to a requester: matching, checking and taking over a reply. Nothing in a reply is
-// believed that was not offered; what is wrong with one ends its own call and no other (V1-ERR-13).
+// How a requester matches a reply, checks it and takes it over. It accepts nothing in a reply that
+// was not offered. An error in a reply ends only the reply's own call (V1-ERR-13).
 #include <algorithm>
 #include <optional>
 
@@ -28,15 +28,15 @@ uint32_t message_type(const std::byte* rpc) {
   return xdr::load_u32(rpc + 4);
 }
 
-// The returned segment is the one that was offered, with the length that was written. A length
-// rounded up to four may be more than there was room for (PAD-11).
+// Returns whether the returned segment is the offered one, with the length that was written. A
+// length that was rounded up to four may exceed the segment (PAD-11).
 bool same_segment(const Offer& offered, const Segment& returned) {
   Segment own = offered.segment();
   return returned.handle == own.handle && returned.offset == own.offset &&
          returned.length <= uint64_t{own.length} + xdr_pad(own.length);
 }
 
-// Takes one chunk's lengths over into `fragments`. Returns the bytes that came, or -1.
+// Copies one chunk's lengths to `fragments`. Returns the number of bytes that came, or -1.
 int64_t read_chunk(std::span<const Offer> offers, std::span<const Segment> returned,
                    Fragment* fragments) {
   if (offers.size() != returned.size())
@@ -54,8 +54,8 @@ int64_t read_chunk(std::span<const Offer> offers, std::span<const Segment> retur
 
 }  // namespace
 
-// A key that the peer's Send killed must be one of the call that it answers (PD-31). Of a call that
-// was given up on, the keys are forgotten: the peer's Send can have been first although our own
+// A key that the peer's Send invalidated must belong to the call that it answers (PD-31). The keys
+// of a call that was given up are forgotten: the peer's Send may have been first although our own
 // invalidation was reported before it.
 void Requester::note_invalidation(const Slot* slot, const Completion& completion) noexcept {
   if (!completion.has_invalidated)
@@ -75,8 +75,8 @@ void Requester::note_invalidation(const Slot* slot, const Completion& completion
   common_.end(Refusal::kForeignKey, "it invalidated a key that was not of its call");
 }
 
-// The slot that the message answers. None: it is no answer, or to no call that waits, and changes
-// nothing.
+// Returns the slot that the message answers. Returns null if it is not an answer, or answers no
+// call that waits; nothing is changed then.
 Requester::Slot* Requester::slot_of(const proto::Header& header, Verdict verdict) noexcept {
   bool whole = verdict == Verdict::kOk;
   Refusal reason = Refusal::kUnknownXid;
@@ -102,8 +102,8 @@ Requester::Slot* Requester::slot_of(const proto::Header& header, Verdict verdict
   return nullptr;
 }
 
-// Owns the order: the grant is read, the Receive posted again, and only then are queued calls
-// released (RFC 5666 section 3.3).
+// Determines the order: the grant is read, the Receive is posted again, and only then are queued
+// calls released (RFC 5666 section 3.3).
 bool Requester::on_receive(ReceiveSlot& receive, const Completion& completion) noexcept {
   std::span<const std::byte> bytes(receive.buffer.data(), completion.byte_length);
   const proto::Limits& limits = common_.options.limits;
@@ -142,8 +142,8 @@ bool Requester::on_receive(ReceiveSlot& receive, const Completion& completion) n
     common_.receives.repost(receive);
     return true;
   }
-  // A reply has the version of its call (draft-04 section 7.3); an error may be of an end that does
-  // not know it.
+  // A reply has the version of its call (draft-04 section 7.3); an error may come from an end that
+  // does not know that version.
   bool foreign =
       whole && header.type != MessageType::kError && call != nullptr && header.wire != call->wire;
   if (whole && !foreign)
@@ -185,8 +185,9 @@ bool Requester::on_receive(ReceiveSlot& receive, const Completion& completion) n
   return true;
 }
 
-// Most replies: a plain one to a call without chunks that is in flight and whose Send has
-// completed. Decides as on_receive() would. False: another kind of reply, and nothing was done.
+// Handles most replies: a plain one to a call without chunks that is in flight and whose Send has
+// completed. Must decide as on_receive() would. Returns false for any other reply; nothing was done
+// then.
 bool Requester::take_plain(const proto::Plain& plain, ReceiveSlot& receive,
                            const Completion& completion) noexcept {
   if (plain.direction != proto::Direction::kReply || completion.has_invalidated || !common_.settled)
@@ -214,14 +215,15 @@ bool Requester::take_plain(const proto::Plain& plain, ReceiveSlot& receive,
   return true;
 }
 
-// A call of the peer's, for the responder half to answer. If no one takes calls here, one of
-// draft-04 is answered with an error (V2D4-PROP-30); others are dropped (BIDIR-14).
+// Whether the message is a call by the peer, for the responder half to answer. If this end takes no
+// calls, a call of draft-04 is answered with an error (V2D4-PROP-30), and others are dropped
+// (BIDIR-14).
 bool Requester::is_call(const proto::Header& header) const noexcept {
   return header.type != MessageType::kOptional &&
          (common_.both_ways() || header.wire == proto::Wire::kDraft04);
 }
 
-// Bytes behind a header that no message follows.
+// Notes bytes after a header that no message follows.
 void Requester::note_trailing(MessageType type, std::span<const std::byte> rpc) noexcept {
   bool has_message =
       type == MessageType::kMsg || type == MessageType::kMsgp || type >= MessageType::kOptional;
@@ -230,8 +232,8 @@ void Requester::note_trailing(MessageType type, std::span<const std::byte> rpc) 
   common_.refused(Refusal::kTrailingBytes);
 }
 
-// A version error says nothing of credits (V1-CREDIT-21); what is no error shows that the version
-// is known (draft-04 section 7).
+// A version error says nothing about credits (V1-CREDIT-21); any message that is not an error shows
+// that the peer knows the version (draft-04 section 7).
 void Requester::take_grant(const proto::Header& header) noexcept {
   bool is_error = header.type == MessageType::kError;
   if (is_error && header.error.code == proto::ErrorCode::kVersion)
@@ -241,7 +243,7 @@ void Requester::take_grant(const proto::Header& header) noexcept {
     settle(is_error);
 }
 
-// An error settles nothing, but the peer may then send property messages.
+// An error does not settle the version, but the peer may send property messages after it.
 void Requester::settle(bool is_error) noexcept {
   if (common_.wire == proto::Wire::kDraft04 && common_.share.lacks_spares())
     common_.share.add_spares();
@@ -252,8 +254,8 @@ void Requester::settle(bool is_error) noexcept {
     common_.properties->announce();
 }
 
-// Transport properties, and errors for ours. They grant credits too, but for zero, and show that
-// the peer knows version 2 (V2D4-NEG-09, V2D4-POP-30).
+// Transport properties, and errors about ours. They grant credits too, unless the word is zero, and
+// show that the peer knows version 2 (V2D4-NEG-09, V2D4-POP-30).
 bool Requester::is_property(const proto::Header& header,
                             std::span<const std::byte> message) noexcept {
   if (header.type == MessageType::kOptional)
@@ -268,7 +270,7 @@ bool Requester::is_property(const proto::Header& header,
   return true;
 }
 
-// The reply of a call that keeps it stays in its Receive until the next one.
+// A call that keeps its reply keeps the Receive's buffer until the next reply.
 void Requester::take_receive(ReceiveSlot& receive, OutgoingCall& call, bool keeps) noexcept {
   if (!keeps)
     common_.receives.repost(receive);
@@ -282,8 +284,8 @@ CallStatus Requester::malformed(Refusal reason) noexcept {
 }
 
 // Both drafts answer a message that they cannot read with code 2 or 3. Our first message was
-// correct, so a peer that answers it so speaks the other draft (V2X-03). Draft-00 also uses one of
-// these codes for a type of RDMA_OPTIONAL that it does not know.
+// correct, so a peer that answers it with one of these speaks the other draft (V2X-03). Draft-00
+// also uses one of these codes for an unknown type of RDMA_OPTIONAL.
 bool Requester::is_foreign_draft(const OutgoingCall& call,
                                  const proto::ErrorBody& error) const noexcept {
   bool of_option = call.option != nullptr && error.code == proto::ErrorCode::kBadOption;
@@ -300,13 +302,13 @@ bool Requester::falls_back(const OutgoingCall& call, const proto::ErrorBody& err
   return is_foreign_draft(call, error);
 }
 
-// Draft-00 also uses BAD_HEADER for a call that has run but left no room for its reply.
+// Draft-00 also uses BAD_HEADER for a call that was run but had no memory for its reply.
 bool Requester::was_not_run(const proto::ErrorBody& error) const noexcept {
   return common_.wire == proto::Wire::kDraft04 || error.code != proto::ErrorCode::kBadHeader;
 }
 
-// Whether the call shows more than the peer says that it takes. What is sent again shows no more,
-// so that no peer makes it go out again for ever.
+// Whether the call shows more chunks or segments than the peer says that it takes. A call that is
+// sent again shows no more, so a peer cannot have it sent again for ever.
 bool Requester::exceeds(const OutgoingCall& call, const proto::ErrorBody& error) const noexcept {
   uint32_t of_reply = call.num_offers - call.reply_first;
   uint32_t of_message = call.message_offers;
@@ -328,10 +330,10 @@ bool Requester::exceeds(const OutgoingCall& call, const proto::ErrorBody& error)
   }
 }
 
-// We keep to the limits that the peer states. A call beyond them was not run, and is sent again. A
-// call with too little room for its reply was run: it is sent again only if it may be repeated, and
-// only once (V2D4-ERR-16). It then leaves out the Write chunk that was too short and those behind
-// it, so that their results come in the reply.
+// Adapts to the limits that the peer states. A call beyond them was not run, and is sent again. A
+// call that offered too little memory for its reply was run: it is sent again only if it is
+// repeatable, and only once (V2D4-ERR-16). It then leaves out the Write chunk that was too short
+// and those after it, so that their results come in the reply.
 bool Requester::mend(OutgoingCall& call, const proto::ErrorBody& error) noexcept {
   common_.peer.learn(error);
   if (exceeds(call, error))
@@ -378,7 +380,7 @@ CallStatus Requester::read_error(OutgoingCall& call, const proto::Header& header
       return CallStatus::kChunkError;
     case proto::ErrorCode::kVersion: {
       uint32_t own = proto::version_of(common_.wire);
-      // No common version: this connection is of no use (V1-ERR-16), unless for the peer's calls.
+      // No common version: the connection is useless (V1-ERR-16), except for the peer's calls.
       bool common = header.error.low <= own && header.error.high >= own;
       if (!common && common_.options.role == Role::kRequester) {
         common_.end(Refusal::kNoCommonVersion,
@@ -424,8 +426,8 @@ CallStatus Requester::read_reply(OutgoingCall& call, const proto::Header& header
   return CallStatus::kOk;
 }
 
-// Old responders return unused chunks emptied, zeroed or untouched, or no list at all (V1-WL-08,
-// EXP-11). Which lengths mean something, the upper layer finds out when it decodes the reply.
+// Old responders return unused chunks emptied, zeroed or unchanged, or no list at all (V1-WL-08,
+// EXP-11). The upper layer finds out which lengths are meaningful when it decodes the reply.
 bool Requester::read_writes(OutgoingCall& call, const ChunkLists& lists) noexcept {
   if (lists.num_writes == 0)
     return true;
@@ -446,7 +448,8 @@ bool Requester::read_writes(OutgoingCall& call, const ChunkLists& lists) noexcep
       common_.refused(Refusal::kAlteredSegment);
       return false;
     }
-    // The last one is the pad's, not the result's (EXP-10: some write it, some do not).
+    // The last segment is for the pad, not for the result (EXP-10: some responders write it, some
+    // do not).
     if (pad_of(call.results[k]) != 0)
       length -= chunks.fragments[first + count - 1].length;
     chunks.placed[k] =
@@ -456,7 +459,7 @@ bool Requester::read_writes(OutgoingCall& call, const ChunkLists& lists) noexcep
   return true;
 }
 
-// Of a call that was sent with one Write chunk of one segment. No call asks for a pad there.
+// For a call that was sent with one Write chunk of one segment. No call asks for a pad there.
 bool Requester::take_result(OutgoingCall& call, const Segment& written) noexcept {
   RRDK_ASSERT(call.num_results == 1 && call.num_offers == 1, call.num_results);
   CallChunks& chunks = *call.chunks;
@@ -469,7 +472,7 @@ bool Requester::take_result(OutgoingCall& call, const Segment& written) noexcept
   return true;
 }
 
-// The peer gave up its key, or never heard of it.
+// The peer has invalidated its key, or was never told the key.
 void Requester::release_chunk(OutgoingCall& call) noexcept {
   common_.keys.release_key(call.chunks->offers[0].key);
   call.num_offers = call.reply_first = call.bound = 0;
@@ -480,14 +483,14 @@ bool Requester::read_long(OutgoingCall& call, const ChunkLists& lists) noexcept 
   uint32_t first = call.reply_first;
   RRDK_ASSERT(first <= call.num_offers, first, call.num_offers);
   uint32_t count = call.num_offers - first;
-  if (count == 0) {  // that the reply has one, the decoder has seen
+  if (count == 0) {  // the decoder has checked that the reply has one
     common_.refused(Refusal::kReplyChunkNotGiven);
     return false;
   }
   Fragment* fragments = &call.chunks->fragments[first];
   int64_t length =
       read_chunk({&call.chunks->offers[first], count}, lists.of(lists.reply), fragments);
-  // Segments are filled in order, so that the first one holds the beginning.
+  // Segments are filled in order, so the first one holds the beginning.
   if (length < 0) {
     common_.refused(Refusal::kAlteredSegment);
     return false;

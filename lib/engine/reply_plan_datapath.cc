@@ -1,7 +1,7 @@
-// Where each part of a reply goes: eligible results into the Write list, in order; the rest inline
-// if the Send fits, else into the Reply chunk, else the call ends in an error that says what was
-// missing. Then it is posted: the RDMA Writes and the Send as one chain, so that the Receive of the
-// reply says that the data is placed (V1-WL-14).
+// Where each part of a reply goes: eligible results go into the Write list, in order. The rest goes
+// inline if the Send fits, otherwise into the Reply chunk; if that is impossible, the call ends
+// with an error that says what was missing. Then the reply is posted, the RDMA Writes and the Send
+// as one chain, so that the Receive of the reply shows that the data is placed (V1-WL-14).
 #include <algorithm>
 
 #include "base/assert.h"
@@ -23,12 +23,12 @@ namespace {
 
 struct Placement {
   MovedItems moved = 0;
-  uint32_t short_chunk = 0;  // the first that is too short, from 1; 0: none
-  uint32_t needed = 0;       // bytes in that, without pad (V2D4-ERR-22)
+  uint32_t short_chunk = 0;  // the first that is too short, counted from 1; 0: none
+  uint32_t needed = 0;       // bytes that this chunk needs, without pad (V2D4-ERR-22)
 };
 
-// The k-th eligible result belongs to the k-th Write chunk (V1-WL-09). A chunk of no segments
-// takes its turn, and the result stays in the stream (V1-CHUNK-14).
+// The k-th eligible result belongs to the k-th Write chunk (V1-WL-09). A chunk without segments
+// counts too; its result stays in the stream (V1-CHUNK-14).
 Placement place(std::span<const Piece> pieces, const ChunkLists& lists) {
   Placement placement;
   uint32_t k = 0;
@@ -50,8 +50,8 @@ Placement place(std::span<const Piece> pieces, const ChunkLists& lists) {
   return placement;
 }
 
-// Rewrites the lengths of a chunk to what will be written: each segment filled before the next
-// (V1-WL-04), unused ones zero, real lengths without pad (PAD-11).
+// Sets the lengths of a chunk to what will be written: each segment is filled before the next
+// (V1-WL-04), unused ones are zero, and lengths do not include pads (PAD-11).
 void fill_chunk(ChunkLists& lists, WriteChunk& chunk, uint64_t length) {
   chunk.length = length;
   for (uint32_t i = chunk.first; i < uint32_t{chunk.first} + chunk.count; ++i) {
@@ -59,7 +59,7 @@ void fill_chunk(ChunkLists& lists, WriteChunk& chunk, uint64_t length) {
     segment.length = static_cast<uint32_t>(std::min<uint64_t>(segment.length, length));
     length -= segment.length;
   }
-  RRDK_ASSERT(length == 0, length);  // the chunk has room for all of it
+  RRDK_ASSERT(length == 0, length);  // the chunk is large enough
 }
 
 void fill_writes(ChunkLists& lists, std::span<const Piece> pieces, MovedItems moved) {
@@ -76,8 +76,8 @@ void fill_writes(ChunkLists& lists, std::span<const Piece> pieces, MovedItems mo
     fill_chunk(lists, lists.writes[k], 0);
 }
 
-// The key to invalidate by the reply's Send in version 1: only if the call shows exactly one
-// (PD-33). 0: none.
+// Returns the key that the reply's Send invalidates in version 1: only if the call shows exactly
+// one (PD-33); otherwise 0.
 uint32_t only_handle(const ChunkLists& lists) {
   if (lists.num_segments == 0)
     return 0;
@@ -96,8 +96,8 @@ bool has_handle(const ChunkLists& lists, uint32_t handle) {
 
 }  // namespace
 
-// In version 2 the call names the key (draft-04 section 6.2.3); one that it does not show could be
-// another's, and is let be (V2D4-RINV-08).
+// In version 2 the call names the key (draft-04 section 6.2.3). A key that the call does not show
+// could belong to another call, and is ignored (V2D4-RINV-08).
 uint32_t Responder::key_to_invalidate(const proto::Header& call) noexcept {
   if ((call.lists.num_segments | call.invalidate) == 0)
     return 0;
@@ -111,9 +111,9 @@ uint32_t Responder::key_to_invalidate(const proto::Header& call) noexcept {
   return 0;
 }
 
-// Most replies: few short pieces, to a call that offered neither a Write chunk nor a Reply chunk,
-// while nothing else waits to be sent. Planned as in plan_reply(), and posted at once. False: this
-// is another kind of reply.
+// Handles most replies: few short pieces, to a call that offered neither a Write chunk nor a Reply
+// chunk, while nothing else waits to be sent. Planned as in plan_reply(), and posted at once.
+// Returns false for any other reply.
 bool Responder::send_plain(ServedCall& call) noexcept {
   std::span<const Piece> pieces = call.reply.pieces();
   if (call.offers_room() || pieces.empty() || !common_.up() || !common_.sends.idle() ||
@@ -130,8 +130,8 @@ bool Responder::send_plain(ServedCall& call) noexcept {
 }
 
 // The same with one result, in a Write chunk of one segment. The result's memory is in use until
-// the Write has completed: a Send that is not copied shows that; before a copied one, the Write is
-// signaled itself.
+// the Write has completed. A Send that is not copied shows that; before a copied Send, the Write
+// itself is signaled.
 bool Responder::send_with_result(ServedCall& call) noexcept {
   if (call.part == nullptr)
     return false;
@@ -166,7 +166,7 @@ bool Responder::send_with_result(ServedCall& call) noexcept {
   return true;
 }
 
-// There is room for it in the send queue.
+// Requires a free slot in the send queue.
 void Responder::send_reply(ServedCall& call, const MemorySpan& header,
                            std::span<const Piece> pieces, uint64_t length) noexcept {
   RRDK_ASSERT(common_.sends.idle() && common_.sends.free_slots() != 0);
@@ -174,7 +174,7 @@ void Responder::send_reply(ServedCall& call, const MemorySpan& header,
   const uint32_t key = call.part == nullptr ? 0 : key_to_invalidate(call.part->header);
   const Op op = key == 0 ? Op::kSend : Op::kSendInvalidate;
   ++common_.counters.replies_sent;
-  // finish() would call on_ended, which may reply to other calls: these replies must not nest here.
+  // finish() would call on_ended, which may reply to other calls; these replies must not nest here.
   if (call.on_ended == nullptr && common_.may_send_now(length)) [[likely]] {
     const uint8_t num_runs = name_runs(header, pieces, call.zeros(), common_.pool.runs());
     if (common_.send_now(std::span(common_.pool.runs()).first(num_runs), key)) {
@@ -193,7 +193,7 @@ void Responder::send_reply(ServedCall& call, const MemorySpan& header,
     common_.properties->announce();
 }
 
-// Changes nothing that a second try would need before it has all the memory it takes.
+// Until it has all the memory that it needs, it changes nothing that a second attempt would need.
 Responder::Plan Responder::plan_reply(ServedCall& call, proto::ErrorBody& error) noexcept {
   RRDK_ASSERT(call.state == CallState::kAbove || call.state == CallState::kWaitingRoom, call.state);
   if (call.part == nullptr && !common_.pool.add_part(call)) [[unlikely]]
@@ -217,7 +217,7 @@ Responder::Plan Responder::plan_reply(ServedCall& call, proto::ErrorBody& error)
   uint32_t header_length = proto::encoded_length(header);
   bool is_long = header_length + reduced > threshold;
   MovedItems left_out = placement.moved;
-  ReplyExposer* exposer = nullptr;  // of a reply that the peer is to read
+  ReplyExposer* exposer = nullptr;  // for a reply that the peer will read
   if (is_long) {
     bool fits = lists.has_reply && reduced <= lists.reply.length;
     bool tells = reduced <= UINT32_MAX;
@@ -273,7 +273,7 @@ Responder::Plan Responder::plan_reply(ServedCall& call, proto::ErrorBody& error)
   return Plan::kReady;
 }
 
-// Posting it.
+// Posting the reply.
 
 namespace {
 
@@ -285,7 +285,8 @@ const WriteChunk* chunk_at(const ChunkPart& part, uint32_t index) {
   return index == lists.num_writes && is_long ? &lists.reply : nullptr;
 }
 
-// Moves the cursor to the next segment that has bytes to be written. False: none is left.
+// Moves the cursor to the next segment that has bytes to be written. Returns false if there is
+// none.
 bool seek_write(ChunkPart& part) {
   MoveCursor& c = part.cursor;
   const ChunkLists& lists = part.header.lists;
@@ -309,7 +310,7 @@ const Piece& eligible_piece(std::span<const Piece> pieces, uint32_t index) {
   return pieces.back();
 }
 
-// Fills in one Write, of as much of the segment as the request can gather.
+// Fills in one Write with as much of the segment as the request can gather.
 uint32_t fill_write(ServedCall& call, SendWr& wr, uint32_t max_sges) {
   MoveCursor& c = call.part->cursor;
   const ChunkLists& lists = call.part->header.lists;
@@ -326,7 +327,7 @@ uint32_t fill_write(ServedCall& call, SendWr& wr, uint32_t max_sges) {
   }
   while (left != 0 && wr.num_sges < max_sges) {
     MemorySpan run = call.part->long_reply.next(left);
-    RRDK_ASSERT(run.length != 0);  // the lengths of the chunk are the stream's
+    RRDK_ASSERT(run.length != 0);  // the lengths of the chunk match the stream's
     wr.sges[wr.num_sges++] = run;
     left -= run.length;
   }
@@ -359,7 +360,7 @@ bool Responder::emit(ServedCall& call) noexcept {
   const SendPlan& plan = call.part->plan;
   uint32_t key = plan.invalidate_key;
   Op op = key == 0 ? Op::kSend : Op::kSendInvalidate;
-  // Not behind Writes: their memory is in use until the Send is reported.
+  // Not after Writes, whose memory is in use until the Send is reported.
   bool copied =
       !has_writes && call.exposure == nullptr && plan.length() <= common_.options.max_copied;
   SendWr& wr =

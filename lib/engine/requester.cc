@@ -1,5 +1,5 @@
-// What is rare at the requester half: setting it up (slots, their first XIDs, and room for
-// headers), creating and releasing OutgoingCall objects, and calls that are given up.
+// The rare tasks of the requester half: setting it up (slots, their first XIDs, and memory for
+// headers), creating and releasing OutgoingCall objects, and giving up calls.
 #include "engine/requester.h"
 
 #include <algorithm>
@@ -55,7 +55,7 @@ bool Requester::prepare() {
   return asked == 0 || make_room(0);
 }
 
-// Further ones, all free. Their memory is there, and the system gives it when it is
+// Adds slots, all free. Their address space is reserved; the system provides the memory when it is
 // touched.
 void Requester::add_slots() noexcept {
   RRDK_ASSERT(num_slots_ < asked, num_slots_, asked);
@@ -68,7 +68,7 @@ void Requester::add_slots() noexcept {
   }
 }
 
-// For the headers of this slot's calls and of those beside it.
+// Takes memory for the headers of this slot's calls and of its neighbours'.
 bool Requester::make_room(uint32_t slot) noexcept {
   const uint32_t number = slot / slots_per_room_;
   const uint32_t first = number * slots_per_room_;
@@ -127,8 +127,8 @@ std::vector<uint32_t> Requester::last_xids() const {
   return xids;
 }
 
-// Slot by slot: each has a count of its own in the upper bits, and how far they are apart is not
-// bounded. The last ones mostly have not been used, and need not be there yet.
+// Slot by slot, since each slot has its own count in the upper bits, and these may be arbitrarily
+// far apart. The last slots mostly have not been used, and need not exist yet.
 void Requester::continue_xids(std::span<const uint32_t> last) noexcept {
   RRDK_ASSERT(!common_.up(), common_.phase);
   if (last.size() != asked || asked == 0)
@@ -145,16 +145,16 @@ void Requester::continue_xids(std::span<const uint32_t> last) noexcept {
 }
 
 // Calls that are given up: cancelled, or past their deadline, after they were sent and before they
-// were answered. The peer does not know that, and goes on using the memory that the call offers.
-// Revoking a key meanwhile turns the peer's next access into an error, which ends the connection
-// and all other calls on it. So, where the caller allows it, the call ends for its caller only:
+// were answered. The peer does not know that, and goes on using the memory that the call offers. If
+// a key is revoked meanwhile, the peer's next access fails, which ends the connection and all other
+// calls on it. So, if its memory allows it, the call ends for its caller only:
 //
-//   the caller's OutgoingCall   ends at once
-//   a stand-in                  takes its place in the slot, where the peer's answer will find it,
+// the caller's OutgoingCall   ends at once
+// a stand-in                  takes its place in the slot, where the peer's answer will find it,
 //                               with its message and chunks: all that the peer may use is "lent"
 //
-// until the answer comes, the bound passes, or the connection ends. Then the keys are revoked as
-// those of any call, the memory goes back, and `released` is called if there is one.
+// until the answer comes, the time limit passes, or the connection ends. Then the keys are revoked
+// like those of any call, the memory goes back, and `released` is called if it is set.
 
 void Requester::give_up(OutgoingCall& call, CallStatus status) noexcept {
   ++common_.counters.calls_given_up;
@@ -164,8 +164,9 @@ void Requester::give_up(OutgoingCall& call, CallStatus status) noexcept {
     conclude(call, status);
 }
 
-// Whether the peer may still use memory of the call, and all of that can be left to it. A peer that
-// has answered (and whose reply is being read, RFC 5666 section 3.5) is done with it.
+// Whether the peer may still use memory of the call, and all of that memory can be left to it. A
+// peer that has answered no longer needs it (its reply may still be being read, RFC 5666 section
+// 3.5).
 bool Requester::may_lend(const OutgoingCall& call) const noexcept {
   bool used = call.num_offers != 0 || !slots_[call.slot].send_job.settled();
   bool borrowed = call.message.borrows();
@@ -181,7 +182,7 @@ bool Requester::may_lend(const OutgoingCall& call) const noexcept {
          common_.options.lend_ns != 0 && (!borrowed || call.released != nullptr);
 }
 
-// False: there is no memory for a further one.
+// Returns false if there is no memory for another stand-in.
 bool Requester::has_stand_in() noexcept {
   if (!free_stand_ins_.empty())
     return true;
@@ -213,11 +214,12 @@ void Requester::lend(OutgoingCall& out, CallStatus status) noexcept {
   stand_in.since_ns = 0;
   ++zombies_;
   ++common_.counters.calls_lent;
-  out.sent = true;  // or it will be: its Send may still wait
+  out.sent = true;  // or will be: its Send may still wait
   end(out, status);
 }
 
-// The bound counts from the first tick that sees the call: up to a tick long, never short.
+// The limit counts from the first tick that sees the call: it may be up to a tick longer, never
+// shorter.
 void Requester::check_lent(OutgoingCall& call, uint64_t now_ns) noexcept {
   if (call.since_ns == 0)
     call.since_ns = now_ns;
@@ -227,7 +229,7 @@ void Requester::check_lent(OutgoingCall& call, uint64_t now_ns) noexcept {
   conclude(call, call.status);
 }
 
-// The peer can no longer use what was lent to it.
+// Called when the peer can no longer use what was lent to it.
 void Requester::give_back(OutgoingCall& stand_in) noexcept {
   RRDK_ASSERT(stand_in.lent, stand_in.stage);
   auto* released = std::exchange(stand_in.released, nullptr);
@@ -239,15 +241,14 @@ void Requester::give_back(OutgoingCall& stand_in) noexcept {
     released(stand_in.released_argument);
 }
 
-// All credits are held by calls that were given up: no call can be sent until one of them is
-// answered.
+// Calls that were given up hold all credits: no call can be sent until one of them is answered.
 bool Requester::starved() const noexcept {
   return zombies_ != 0 && zombies_ >= window.for_calls();
 }
 
-// A slow peer answers eventually, and its late answers give the credits back. Only where nothing
-// comes at all does it take a new connection to get new ones (V1-CREDIT-23). A server cannot make
-// one, and its client's calls go on (BIDIR-17).
+// A slow peer answers eventually, and its late answers return the credits. Only if nothing arrives
+// at all is a new connection needed to get new credits (V1-CREDIT-23). A server cannot make one,
+// and its client's calls continue (BIDIR-17).
 void Requester::check_starved(uint64_t now_ns) noexcept {
   if (!starved() || common_.options.starved_ns == 0 || !common_.running() ||
       common_.options.role == Role::kResponder) {

@@ -1,4 +1,4 @@
-// The requester half: calls out, replies in.
+// The requester half: sends calls and takes replies.
 #pragma once
 
 #include <algorithm>
@@ -25,14 +25,14 @@ class ReplyReader;
 class Requester {
  public:
   // A reply is found by its XID: the low bits are a slot's number, the rest change with each use.
-  // The jobs are the slot's, so that their completions find the call that it has by then.
+  // The jobs belong to the slot, so that their completions find the call that it has by then.
   struct alignas(64) Slot {
     uint32_t xid = 0;
     uint32_t next_free = 0;
     OutgoingCall* call = nullptr;
-    uint64_t inline_reply = 0;  // the most that the reply's Send may have; 0: it has a Reply chunk
-    MemorySpan room;            // for headers; empty until it is needed
-    bool unanswered = false;    // holds a credit; without `call`: given up on, V1-CREDIT-23
+    uint64_t inline_reply = 0;  // the longest Send of the reply; 0: the reply has a Reply chunk
+    MemorySpan room;            // for headers; empty until needed
+    bool unanswered = false;  // holds a credit; without `call`: the call was given up, V1-CREDIT-23
     Job send_job{{WorkKind::kCall, this}};
     Job revoke_job{{WorkKind::kRevoke, this}};
 
@@ -40,16 +40,16 @@ class Requester {
   };
   static_assert(sizeof(Slot) <= 192 && offsetof(Slot, send_job) <= 48);
 
-  // Control path: XIDs begin at `first_xid`, which no one can guess.
+  // Control path. XIDs begin at `first_xid`, which must be unpredictable.
   Requester(Common& common, uint32_t first_xid);
 
   void submit(OutgoingCall& call) noexcept;
   void cancel(OutgoingCall& call) noexcept;
   void end_queued(CallStatus status) noexcept;
 
-  // False: it is a call of the peer's, and nothing was done with it.
+  // Returns false if the message is a call by the peer; nothing was done with it then.
   bool on_receive(ReceiveSlot& slot, const fabric::Completion& completion) noexcept;
-  // For a message that answers no call: it must not invalidate a key.
+  // Called for a message that answers no call: it must not invalidate a key.
   void note_invalidation(const fabric::Completion& completion) noexcept {
     if (completion.has_invalidated) [[unlikely]]
       note_invalidation(nullptr, completion);
@@ -64,9 +64,10 @@ class Requester {
   }
   // Whether an answer may come.
   bool awaits() const noexcept { return window.in_flight() != 0; }
-  // Whether the answer to a call on its way may need a larger Receive than that.
+  // Whether the answer to a call in flight may need a larger Receive than that.
   bool awaits_more_than(uint32_t receive_size) const noexcept;
-  // Something that the call waited for has happened: ends it if that was the last.
+  // Called when something that the call waited for has happened; ends the call if that was the
+  // last.
   void advance(OutgoingCall& call) noexcept;
   void advance(Slot& slot) noexcept {
     RRDK_ASSERT(slot.call != nullptr, slot.xid);
@@ -74,21 +75,21 @@ class Requester {
   }
   void on_tick(uint64_t now_ns) noexcept;
   void on_dead() noexcept;
-  // Starts queued calls as far as credits, Receives, keys and buffers go.
+  // Starts queued calls as far as credits, Receives, keys and buffers permit.
   void pump() noexcept;
   bool waiting() const noexcept { return !queued_.empty() || common_.receives.has_bare(); }
 
-  // Post what they can. False: the send queue is full.
+  // Post what they can. Return false if the send queue is full.
   bool emit_call(Slot& slot) noexcept;
   bool emit_revoke(Slot& slot) noexcept;
 
-  // The XID of a message that is no call: no call ever has it, since its low bits are the number of
-  // no slot.
+  // The XID of a message that is no call. No call ever has it, since its low bits are not the
+  // number of a slot.
   uint32_t other_xid(uint32_t which) const noexcept { return which << slot_bits_ | asked; }
 
-  bool prepare();  // room for the headers of a first few calls. False: no buffers
-  // The XID that each slot used last, and, before the connection is established, to go on from
-  // those of an earlier one: a responder may know calls by their XIDs beyond a connection's end.
+  bool prepare();  // takes memory for the headers of a first few calls; false: no buffers
+  // The XID that each slot used last. An engine that is not yet established can continue those of
+  // an earlier one, since a responder may recognise calls by their XIDs beyond a connection's end.
   std::vector<uint32_t> last_xids() const;
   void continue_xids(std::span<const uint32_t> last) noexcept;
   bool may_send() const noexcept { return queued_.empty() && may_start(); }
@@ -96,9 +97,11 @@ class Requester {
   bool needs_tick() const noexcept { return !idle() || starved(); }
   uint64_t quiet_until() const noexcept;  // as Connection's
 
-  // Plain calls of version 1 that are sent and answered in the fabric's lane, by its user
-  // (calls/plain_calls.h). How many calls may be in flight there; 0: further ones must go the
-  // general way, since something waits, or is not settled. Common::plain_limit keeps the answer.
+  // Plain calls of version 1 that are sent and answered in the fabric's lane by its user
+  // (calls/plain_calls.h).
+  //
+  // Returns how many calls may be in flight there; 0 if further calls must take the general path,
+  // because something waits or is not settled. Common::plain_limit keeps the answer.
   uint32_t plain_limit() const noexcept;
   // Whether replies to such calls may be taken there.
   bool takes_plain() const noexcept {
@@ -114,25 +117,26 @@ class Requester {
     common_.plain_limit = plain_limit();
     return may_begin_plain();
   }
-  // For assertions: nothing has changed unseen since it was asked.
+  // For assertions: whether nothing has changed since plain_limit() was asked.
   bool plain_limit_holds() const noexcept {
     return common_.plain_limit == 0 || !may_start() || common_.plain_limit == plain_limit();
   }
-  // Whether a call has one chunk of one segment, and can go there; and the key for it. False: it
-  // has others, or there is no key.
+  // Returns whether a call has one chunk of one segment and can be sent there, and takes a key for
+  // it. False if it has other chunks or there is no key.
   bool may_have_chunk(OutgoingCall& call) noexcept {
     prepare_plain(call);
     return has_one_chunk(call);
   }
   bool bind_chunk(OutgoingCall& call) noexcept;
-  // The header of such a call.
+  // Writes the header of such a call.
   void encode_chunk(const OutgoingCall& call, std::byte* header) const noexcept;
-  // Its reply, which names what was written. False: it does not say what it should.
+  // Takes its reply, which names what was written. Returns false if the reply is not as it must be.
   bool take_result(OutgoingCall& call, const proto::Segment& written) noexcept;
   void release_chunk(OutgoingCall& call) noexcept;
-  // The call, which is sent next; returns its XID.
+  // Prepares the call, which must be sent next; returns its XID.
   uint32_t begin_plain(OutgoingCall& call) noexcept;
-  // The call that waits for that reply, if it was sent so and nothing has happened to it since.
+  // Returns the call that waits for that reply, if it was sent so and nothing has happened to it
+  // since.
   OutgoingCall* match_plain(uint32_t xid) noexcept {
     const Slot* const slot = match(xid);
     const bool found = slot != nullptr && slot->call != nullptr &&
@@ -140,7 +144,7 @@ class Requester {
                        slot->call->stage == CallStage::kInFlight;
     return found ? slot->call : nullptr;
   }
-  // The key that its reply is to invalidate; 0: none.
+  // The key that its reply must invalidate; 0: none.
   static uint32_t key_shown(const OutgoingCall& call) noexcept {
     return call.num_offers != 0 ? call.chunks->offers[0].key : 0;
   }
@@ -151,7 +155,7 @@ class Requester {
     window.on_grant(credits);
     common_.plain_limit = 0;
   }
-  // Bytes of the longest plain call, and of a reply to one without its transport header.
+  // The length of the longest plain call, and of a reply to one without its transport header.
   struct PlainSizes {
     uint64_t call, reply;
   };
@@ -161,7 +165,8 @@ class Requester {
         std::min<uint64_t>(common_.calls.receive - proto::kMinHeader, common_.options.max_reply)};
   }
   uint32_t receive_bytes() const noexcept { return common_.receives.size(); }
-  // For what the reply carries. False: there is no buffer; the reply has a Receive for itself.
+  // Makes room for the reply's contents. Returns false if there is no buffer; the reply then keeps
+  // its Receive.
   bool make_room_for_plain(OutgoingCall& call) noexcept {
     if (!call.receive || call.receive.capacity() < common_.receives.size()) [[unlikely]]
       call.receive = common_.memory.get_fitting(common_.receives.size());
@@ -177,7 +182,8 @@ class Requester {
   OutgoingCall* reading_call(uint32_t xid) noexcept;
 
   Window window;
-  const uint32_t asked;  // credits, in each call: as many as there are Receives for replies
+  // credits that each call asks for: as many as there are Receives for replies
+  const uint32_t asked;
 
  private:
   friend class ReplyReader;
@@ -240,7 +246,7 @@ class Requester {
   bool starved() const noexcept;
   void check_starved(uint64_t now_ns) noexcept;
 
-  // reply_datapath.cc: what came back
+  // reply_datapath.cc: replies
   Slot* match(uint32_t xid) noexcept {
     const uint32_t index = xid & ((1u << slot_bits_) - 1);
     if (index >= num_slots_)
@@ -304,17 +310,18 @@ class Requester {
   uint32_t again_ = 0;    // calls that will be sent again, before all others
   uint32_t zombies_ = 0;  // slots whose call was given up and still holds a credit
   uint32_t slots_per_room_ = 0;
-  // Of `asked` slots those that were ever used, and a few beside them, are there: few connections
-  // ever have many calls in flight.
+  // Only those of the `asked` slots that were ever used exist, and a few more: few connections ever
+  // have many calls in flight.
   uint32_t num_slots_ = 0;
   uint32_t first_xid_;  // its low bits are zero
   const base::LazyPages slot_pages_;
   Slot* const slots_;
   Calls queued_;
   // Every call touches the members above.
-  // Each has room for the headers of slots_per_room_ slots; taken when the first slot is used.
+  //
+  // Each holds the headers of slots_per_room_ slots; taken when the first of these slots is used.
   std::vector<Buffer> rooms_;
-  // In place of the callers' objects of lent calls; grow to as many as were ever lent at once.
+  // Stand in for the callers' objects of lent calls; as many as were ever lent at once.
   std::vector<std::unique_ptr<OutgoingCall>> stand_ins_;
   std::vector<OutgoingCall*> free_stand_ins_;
   uint64_t starved_since_ns_ = 0;  // 0: no tick has seen it starved

@@ -11,7 +11,7 @@ namespace rrdk::engine {
 using fabric::Op;
 using fabric::SendWr;
 
-// What an earlier use has left.
+// Clears what an earlier use has left.
 void Requester::reset(OutgoingCall& call) noexcept {
   call.reply = {};
   call.placed = {};
@@ -43,8 +43,8 @@ void Requester::submit(OutgoingCall& call) noexcept {
   queued_.push(call);
 }
 
-// A Receive for the reply stands ready before the call is sent (V1-CREDIT-15). On a connection that
-// is about to end, a call that is sent is lost; one that is not sent can be carried over.
+// A Receive for the reply must be posted before the call is sent (V1-CREDIT-15). On a connection
+// that is about to end, a call that is sent is lost; one that is not sent can be carried over.
 bool Requester::may_start() const noexcept {
   return common_.running() && window.open() && has_slot() && again_ == 0 && common_.calling &&
          common_.receives_for_replies() > window.in_flight();
@@ -53,13 +53,12 @@ bool Requester::may_start() const noexcept {
 uint32_t Requester::plain_limit() const noexcept {
   const bool open = takes_plain() && may_start() && queued_.empty() && common_.sends.idle() &&
                     common_.sends.empty() && common_.rfc5666.align == 0;
-  if (!open ||
-      common_.receives.shared())  // then each call finds a Receive that was promised to none
+  if (!open || common_.receives.shared())  // otherwise each call takes an unpromised Receive
     return open ? window.for_calls() : 0;
   return std::min(window.for_calls(), common_.receives_for_replies());
 }
 
-// Shared Receives are as many as calls needed until now.
+// There are only as many shared Receives as calls have needed so far.
 bool Requester::may_start_or_grow() noexcept {
   if (may_start()) [[likely]]
     return true;
@@ -69,7 +68,7 @@ bool Requester::may_start_or_grow() noexcept {
   return may_start();
 }
 
-// There are too few Receives for one reply, and no call of ours will give back what is missing.
+// There are too few Receives for a single reply, and no call of ours will free any.
 bool Requester::lacks_receives() noexcept {
   if (!common_.up() || common_.receives.shared() || !common_.receives.has_bare() || active_ != 0 ||
       window.in_flight() != 0)
@@ -78,8 +77,8 @@ bool Requester::lacks_receives() noexcept {
   return common_.share.backing() == 0;
 }
 
-// False: the call needs keys or buffers that are not there now. Otherwise it is on its way, or has
-// ended because it is larger than what can be sent.
+// Returns false if the call needs keys or buffers that are not available now. Otherwise it is in
+// flight, or has ended because it is larger than what can be sent.
 bool Requester::start(OutgoingCall& call) noexcept {
   RRDK_ASSERT(may_start() && call.stage == CallStage::kQueued, call.stage);
   if (!take_slot(call)) [[unlikely]]
@@ -88,7 +87,7 @@ bool Requester::start(OutgoingCall& call) noexcept {
     free_slot(call);
     if (active_ != 0)
       return false;
-    end(call, CallStatus::kNoMemory);  // no one will give back what is missing
+    end(call, CallStatus::kNoMemory);  // no call will give back what is missing
     return true;
   }
   if (common_.pool.stages().samples(call.xid)) [[unlikely]]
@@ -105,7 +104,7 @@ bool Requester::start(OutgoingCall& call) noexcept {
       end(call, call.again ? CallStatus::kChunkError : CallStatus::kTooLarge);
     else if (plan == Plan::kNoOptions)
       end(call, CallStatus::kVersionError);
-    else if (plan == Plan::kNoMemory || active_ == 0)  // no one will give back what is missing
+    else if (plan == Plan::kNoMemory || active_ == 0)  // no call will give back what is missing
       end(call, CallStatus::kNoMemory);
     else
       return false;
@@ -121,7 +120,7 @@ bool Requester::start(OutgoingCall& call) noexcept {
 }
 
 void Requester::sample(OutgoingCall& call) noexcept {
-  if (call.stages != nullptr)  // it is sent again, or was to be started before
+  if (call.stages != nullptr)  // it is sent again, or its start was attempted before
     call.stages->complete();
   call.stages = common_.pool.stages().take(call.xid, true);
   if (call.stages == nullptr)
@@ -160,7 +159,8 @@ bool Requester::take_slot(OutgoingCall& call) noexcept {
   return true;
 }
 
-// The slot that the call's XID names. Calls that are sent again come before others, so it is free.
+// Takes the slot that the call's XID names. It is free, since calls that are sent again come before
+// others.
 bool Requester::take_own_slot(OutgoingCall& call) noexcept {
   uint32_t index = call.xid & ((1u << slot_bits_) - 1);
   if (index >= asked)
@@ -181,8 +181,8 @@ bool Requester::take_own_slot(OutgoingCall& call) noexcept {
   return true;
 }
 
-// The call is over, and its memory still in use by a Send that the peer does not take, or by what
-// is behind that: only the end of the connection brings it back.
+// The call is over, but a Send that the peer does not take, or what is behind that Send, still uses
+// its memory. Only the end of the connection frees it.
 void Requester::check_stuck(OutgoingCall& call, uint64_t now_ns) noexcept {
   if (slots_[call.slot].settled() || !common_.running())
     return;
@@ -192,8 +192,8 @@ void Requester::check_stuck(OutgoingCall& call, uint64_t now_ns) noexcept {
     common_.end(Refusal::kNotReceived, "it takes no messages");
 }
 
-// The call has left the slot. Unanswered, the slot still holds a credit: it is free when the answer
-// comes after all.
+// The call has left the slot. If it was not answered, the slot still holds a credit; it becomes
+// free when the answer comes after all.
 void Requester::free_slot(OutgoingCall& call) noexcept {
   Slot& slot = slots_[call.slot];
   RRDK_ASSERT(slot.call == &call && active_ != 0, call.slot, active_);
@@ -234,7 +234,7 @@ void Requester::pump() noexcept {
   }
 }
 
-// Past the list. False: what is left, of the Binds too, is to be appended.
+// Sends past the list. Returns false if the rest, including Binds, must be appended.
 bool Requester::emit_now(OutgoingCall& call) noexcept {
   for (; call.bound < call.num_offers; ++call.bound) {
     const Offer& offer = call.chunks->offers[call.bound];
@@ -294,7 +294,7 @@ bool Requester::emit_revoke(Slot& slot) noexcept {
   return true;
 }
 
-// The call is over; its memory is fenced before anyone hears of it (V1-MEM-07). Binds that are
+// The call is over. Its memory is fenced before its end is reported (V1-MEM-07). Binds that are
 // still to be posted go first, since the send queue is a FIFO.
 void Requester::conclude(OutgoingCall& call, CallStatus status) noexcept {
   RRDK_ASSERT(call.stage == CallStage::kInFlight || call.lent, call.stage);
@@ -315,7 +315,7 @@ void Requester::advance(OutgoingCall& call) noexcept {
   if (call.stage < CallStage::kRevoking || !slots_[call.slot].settled())
     return;
   if (call.stage == CallStage::kLent && call.num_offers == 0)
-    call.stage = CallStage::kRevoking;  // its Send was all that used memory
+    call.stage = CallStage::kRevoking;  // only its Send used memory
   const bool fenced =
       call.num_offers == 0 || common_.phase == Phase::kDead || (common_.up() && call.fenced());
   if (call.stage != CallStage::kRevoking || !fenced)
@@ -332,8 +332,8 @@ void Requester::advance(OutgoingCall& call) noexcept {
     end(call, call.status);
 }
 
-// When its memory is fenced, it goes out again, before all others: under its XID, which the slot
-// that it had still stands for.
+// Once its memory is fenced, the call is sent again before all others. It keeps its XID, which
+// still names the slot that it had.
 void Requester::send_again(OutgoingCall& call) noexcept {
   call.again = true;
   ++again_;
@@ -350,7 +350,7 @@ void Requester::requeue(OutgoingCall& call) noexcept {
   pump();
 }
 
-// The one place where a call ends.
+// The only place where a call ends.
 void Requester::end(OutgoingCall& call, CallStatus status) noexcept {
   RRDK_ASSERT(!call.lent, call.stage);
   call.stage = CallStage::kIdle;
@@ -373,8 +373,8 @@ Requester::Calls Requester::unqueue(Predicate&& wanted) noexcept {
       queued_.push(call);
       continue;
     }
-    call.stage = CallStage::kRevoking;  // no longer to be cancelled,
-    call.again = false;                 // nor to be sent again
+    call.stage = CallStage::kRevoking;  // can no longer be cancelled,
+    call.again = false;                 // and is not sent again
     taken.push(call);
   }
   return taken;
@@ -399,7 +399,7 @@ void Requester::cancel(OutgoingCall& call) noexcept {
     give_up_again(call, CallStatus::kCancelled);
 }
 
-// The call was to be sent again, and ends instead when its memory is fenced.
+// The call was to be sent again; instead it ends once its memory is fenced.
 void Requester::give_up_again(OutgoingCall& call, CallStatus status) noexcept {
   RRDK_ASSERT(call.again && again_ != 0, again_);
   call.again = false;

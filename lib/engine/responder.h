@@ -1,4 +1,4 @@
-// The responder half: calls in, replies out.
+// The responder half: takes calls and sends replies.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 
 namespace rrdk::engine {
 
-// Calls that wait, in the order in which they came.
+// Calls that wait, in the order of their arrival.
 using CallQueue = base::Queue<ServedCall, &ServedCall::next_call>;
 
 class Responder {
@@ -34,22 +34,23 @@ class Responder {
     tell_most_granted();
   }
 
-  // Events. After each, pump() does the work that has become possible.
+  // Events. After each, pump() must be called to do the work that has become possible.
   void on_receive(ReceiveSlot& slot, uint32_t length) noexcept;
   void on_read_completed(ServedCall& call, uint32_t bytes) noexcept;
   void on_reply_completed(ServedCall& call) noexcept;
   void on_dead() noexcept;
-  // Refuses calls that have waited too long for buffers, and gives up on a peer that keeps others
-  // waiting for them.
+  // Refuses calls that have waited too long for buffers, and gives up on a peer that keeps other
+  // connections waiting for them.
   void on_tick(uint64_t now_ns) noexcept;
-  // Retries the calls that wait for a turn, a buffer, a call object or an RDMA Read. Sends are the
-  // connection's to pump.
+  // Retries the calls that wait for a turn, a buffer, a call object or an RDMA Read. The Connection
+  // pumps Sends.
   void pump() noexcept;
 
   void reply(ServedCall& call) noexcept;
   void refuse(ServedCall& call, uint32_t max_reads, uint32_t max_writes) noexcept;
   void drop(ServedCall& call) noexcept;
-  // Posts what it can of the call's Writes and Send. False: the send queue is full.
+  // Posts as much as possible of the call's Writes and Send. Returns false if the send queue is
+  // full.
   bool emit(ServedCall& call) noexcept;
   bool emit_error(ServedCall& call) noexcept;
 
@@ -68,9 +69,9 @@ class Responder {
            common_.share.parked() != nullptr || common_.receives.has_bare() || !exposed_.empty();
   }
 
-  // Whether data of calls is on its way here.
+  // Whether data of calls is being read.
   bool reading() const noexcept { return reading_bytes_ != 0; }
-  // Unless something waits. As Connection's; see check_progress().
+  // If nothing waits: as Connection's. See check_progress().
   uint64_t quiet_until() const noexcept {
     return reading() ? progress_tick_ns_ + common_.options.progress_wait_ns / 8 : UINT64_MAX;
   }
@@ -88,38 +89,41 @@ class Responder {
   mem::Borrower& borrower() const noexcept { return common_.borrower; }
   OpaquePadding padding(const ServedCall& call) noexcept;  // rfc5666/padding_datapath.cc
 
-  // Grants fewer credits, as it does by itself while Receives are scarce (RFC 5666 section 3.3). At
-  // most options.credits.
+  // Grants fewer credits, as the engine does by itself while Receives are scarce (RFC 5666 section
+  // 3.3). At most options.credits.
   void set_granted_credits(uint32_t credits) noexcept {
     RRDK_ON_CORE(common_.pool);
     grant.configure(std::min(credits, common_.options.credits));
   }
 
-  // Plain calls of version 1 that are served where they lie, by the user of the fabric's lane
+  // Plain calls of version 1 that are served in place by the user of the fabric's lane
   // (service/plain_calls.h).
-  // The credits that each reply grants; 0: calls must come the general way, since something waits,
-  // or is not settled. It holds until something else is asked of us.
+  //
+  // Returns the credits that each reply grants; 0 if calls must take the general path, because
+  // something waits or is not settled. The result holds until something else is asked of the
+  // engine.
   uint32_t plain_credits() const noexcept;
-  // Whether that is still so behind a handler, which may have answered other calls or have ended
+  // Whether that still holds after a handler has run, which may have answered other calls or ended
   // the connection.
   bool plain_goes_on(uint32_t credits) const noexcept {
     return common_.phase == Phase::kUp && grant.last() == credits;
   }
-  uint32_t receive_bytes() const noexcept {  // of each Receive: longer messages are a breach
+  uint32_t receive_bytes() const noexcept {  // of each Receive: a longer message breaks the rules
     return common_.receives.size();
   }
-  void begin_plain(ServedCall& call) noexcept;  // a record for such calls
+  void begin_plain(ServedCall& call) noexcept;  // initializes a record for such calls
   void end_plain(ServedCall& call) noexcept;    // gives back what the record has
-  void count_plain(uint32_t calls) noexcept;    // that were answered
-  // It has not been answered there: the engine has it from now on, until reply() or drop().
+  void count_plain(uint32_t calls) noexcept;    // calls that were answered
+  // Called when the handler has not answered the call there: the engine has it until reply() or
+  // drop().
   void adopt_plain(ServedCall& call) noexcept;
   bool may_adopt_plain() const noexcept { return calls_ < max_calls_ && may_have_call(); }
-  // Such a call with one chunk of one segment (service/chunk_calls_datapath.cc): whether it may be
-  // served there. Its header is in its part.
+  // Returns whether such a call, with one chunk of one segment, may be served there
+  // (service/chunk_calls_datapath.cc). Its header is in its part.
   bool may_serve_chunk(const ServedCall& call) const noexcept;
-  // Reads the chunk, and puts the call together. False: it is to be read the general way.
+  // Reads the chunk and assembles the call. Returns false if it must be read by the general path.
   bool fetch_at_once(ServedCall& call) noexcept;
-  // What was moved in its chunk is counted, and used up of the turn.
+  // Counts what was moved in its chunk, and charges it to the turn.
   void charge_moved(const ServedCall& call, uint32_t written) noexcept;
   // The key that its reply invalidates; 0: none.
   uint32_t key_to_invalidate(const ServedCall& call) noexcept {
@@ -135,7 +139,7 @@ class Responder {
   // responder_datapath.cc: the life of a call
   bool take(ReceiveSlot& slot, uint32_t length) noexcept;
   bool leave_unserved(ReceiveSlot& slot) noexcept;
-  // What became of a message: it is a call, or all is done about it, or it stays in its Receive.
+  // What became of a message: it is a call, it has been dealt with, or it stays in its Receive.
   struct Taken {
     ServedCall* call = nullptr;
     uint32_t header_length = 0;
@@ -171,7 +175,7 @@ class Responder {
   void release_memory(ServedCall& call) noexcept;
   void finish(ServedCall& call) noexcept;
 
-  // call_errors_datapath.cc: what is wrong with calls
+  // call_errors_datapath.cc: errors in calls
   void refuse_message(ReceiveSlot& slot, Refusal reason) noexcept;
   bool ignore(const proto::Header& header, proto::Verdict verdict, ReceiveSlot& slot) noexcept;
   void refuse(ServedCall& call, proto::Verdict verdict) noexcept;
@@ -188,7 +192,7 @@ class Responder {
   void refuse_option(ServedCall& call, const OptionType& type, OptionError::Why why, Refusal reason,
                      proto::ErrorCode code) noexcept;
 
-  // responder_datapath.cc: its start
+  // responder_datapath.cc: the start of a call
   void begin(ServedCall& call) noexcept;
   void start(ServedCall& call) noexcept;
   void start_waiting() noexcept;
@@ -216,7 +220,7 @@ class Responder {
   bool send_with_result(ServedCall& call) noexcept;
   void send_reply(ServedCall& call, const MemorySpan& header, std::span<const Piece> pieces,
                   uint64_t length) noexcept;
-  // kNoRoom: `error` says what is missing.
+  // With kNoRoom, `error` says what is missing.
   Plan plan_reply(ServedCall& call, proto::ErrorBody& error) noexcept;
 
   // rfc5666/exposer_datapath.cc: replies that the peer reads
@@ -230,9 +234,9 @@ class Responder {
   void refuse_reads(ServedCall& call) noexcept;
 
   Common& common_;
-  const uint32_t max_calls_;  // in any state; messages beyond wait in their Receives
+  const uint32_t max_calls_;  // in any state; further messages wait in their Receives
   uint32_t calls_ = 0;        // of this connection, in any state
-  uint64_t chunk_bytes_ = 0;  // of those that were started
+  uint64_t chunk_bytes_ = 0;  // of the calls that were started
   base::List<ServedCall, &ServedCall::links> all_;
   // The call that is being taken, and its slot, until that is posted again.
   struct InHand {
@@ -245,23 +249,23 @@ class Responder {
   CallQueue wait_room_;
   base::List<Exposure, &Exposure::links> exposed_;  // newest first
   uint64_t reading_bytes_ = 0;                      // of calls in kReading
-  // So far what every call touches.
-  const ServedCall* held_up_ = nullptr;  // the front of wait_turn_, if bytes or buffers hold it up
-  // What the front of wait_buffers_ waits for, as others see it.
+  // Every call touches the members above.
+  // the front of wait_turn_ if bytes or buffers delay it; otherwise null
+  const ServedCall* held_up_ = nullptr;
+  // What the front of wait_buffers_ waits for, as other threads see it.
   mem::Shortage shortage_ = mem::Shortage::kNone;
-  // Since progress_since_ns_ (0: no tick has seen any being read): bytes of Reads that are
-  // complete, and RemoteKeys::read_bytes() then.
+  // Since progress_since_ns_ (0: no tick has seen a Read in progress): bytes of the Reads that have
+  // completed, and RemoteKeys::read_bytes() at that time.
   uint64_t completed_ = 0;
   uint64_t arrived_before_ = 0;
-  uint64_t missing_before_ = 0;  // and mem::Borrower::missing()
+  uint64_t missing_before_ = 0;  // and mem::Borrower::missing() at that time
   uint64_t progress_since_ns_ = 0;
-  uint64_t progress_tick_ns_ = 0;  // when that was last looked at
+  uint64_t progress_tick_ns_ = 0;  // when it was last checked
 };
 
-// read_chunks_datapath.cc
-// Puts the chunks back in their places: fills `message`.
+// Fills `message`: puts the chunks in their places.
 void assemble(ServedCall& call) noexcept;
-// Wherever it lies; empty when there are fewer than four bytes.
+// The first word, even if it is split between fragments; empty if there are fewer than four bytes.
 std::optional<uint32_t> first_word(std::span<const Fragment> message) noexcept;
 
 // The XID in the transport header must be that of the message (V1-HDR-16, V1-LONG-15).

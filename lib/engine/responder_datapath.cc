@@ -20,8 +20,8 @@ namespace {
 constexpr uint32_t kProcError = 4;  // rdma_proc, the same word in all versions
 constexpr uint32_t kKeptReplyBytes = 4096;
 
-// Memory that the call can come to hold: its chunks, and for its reply as much as fits the room
-// that was offered. What it sends and gets inline is bounded by the credits.
+// Returns the memory that the call may come to hold: its chunks, and for its reply as much as fits
+// the memory that was offered. Credits limit what it sends and gets inline.
 uint64_t chunk_bytes_of(const proto::ChunkLists& lists, const ConnectionOptions& options) {
   uint64_t offered = lists.has_reply ? lists.reply.length : 0;
   for (uint32_t i = 0; i < lists.num_writes; ++i)
@@ -36,8 +36,8 @@ bool carries_message(MessageType type) {
 
 }  // namespace
 
-// A peer that makes calls without ever taking the replies is held back here: beyond twice the
-// credits its messages stay in their Receives, which are then not posted again.
+// Limits a peer that makes calls without ever taking the replies: beyond twice the credits its
+// messages stay in their Receives, which are not posted again meanwhile.
 void Responder::on_receive(ReceiveSlot& slot, uint32_t length) noexcept {
   if (!exposed_.empty() && take_done(slot, length)) [[unlikely]]
     return;
@@ -53,7 +53,7 @@ void Responder::on_receive(ReceiveSlot& slot, uint32_t length) noexcept {
   }
 }
 
-// No further call is run on a connection that drains, or is to end.
+// A connection that drains, or is about to end, runs no further call.
 bool Responder::leave_unserved(ReceiveSlot& slot) noexcept {
   if (!common_.up())
     return false;
@@ -97,12 +97,12 @@ Responder::Taken Responder::take_plain(const proto::Plain& plain) noexcept {
   return {call, plain.header_length()};
 }
 
-// A message that is no plain call, or is one whose version may need more Receives.
+// A message that is not a plain call, or whose version may need more Receives.
 Responder::Taken Responder::take_other(ReceiveSlot& slot,
                                        std::span<const std::byte> bytes) noexcept {
   std::optional<proto::FixedWords> words = proto::peek(bytes);
   if (!words || words->proc == kProcError) {
-    // Errors are never answered by errors, whatever their version (V1-ERR-11).
+    // Errors are never answered by errors, in any version (V1-ERR-11).
     if (words && is_property_error(bytes)) {
       common_.receives.repost(slot);
       return kDone;
@@ -146,14 +146,14 @@ Responder::Taken Responder::take_other(ReceiveSlot& slot,
   return kDone;
 }
 
-// Call objects are shared as buffers are: when they are scarce, a client leaves as many to the
+// Call objects are shared as buffers are: when they are scarce, a client must leave as many to the
 // others as it has; but each connection may have one.
 bool Responder::may_have_call() const noexcept {
   return !common_.pool.scarce() || calls_ == 0 || turn.client.calls < common_.pool.left();
 }
 
-// The peer may send property messages as soon as a message of draft-04 was answered. So the message
-// that shows that the peer speaks draft-04 waits until there are Receives for them.
+// The peer may send property messages as soon as a message of draft-04 has been answered. So the
+// message that shows that the peer speaks draft-04 waits until there are Receives for them.
 bool Responder::has_spares(const proto::Header& header, Verdict verdict) noexcept {
   if (!common_.share.lacks_spares() || header.wire != proto::Wire::kDraft04) [[likely]]
     return true;
@@ -161,8 +161,8 @@ bool Responder::has_spares(const proto::Header& header, Verdict verdict) noexcep
 }
 
 // Takes a property message that would otherwise be parked. It needs no call object and takes no
-// credit, so it must not keep a Receive that was promised to a call: where there was no spare
-// Receive, it came in such a one.
+// credit, so it must not keep a Receive that was promised to a call, which it may have used if
+// there was no spare one.
 bool Responder::take_property(ReceiveSlot& slot, uint32_t length) noexcept {
   std::span<const std::byte> bytes(slot.buffer.data(), length);
   std::optional<proto::FixedWords> words = proto::peek(bytes);
@@ -184,7 +184,7 @@ bool Responder::take_property(ReceiveSlot& slot, uint32_t length) noexcept {
   return true;
 }
 
-// An error for a property message of ours.
+// Whether the message is an error for a property message of ours.
 bool Responder::is_property_error(std::span<const std::byte> message) noexcept {
   proto::Header& header = common_.pool.scratch();
   proto::Decoded decoded =
@@ -205,7 +205,7 @@ void Responder::admit(ServedCall& call) noexcept {
   enroll(call);
 }
 
-// It is one of the connection's calls from now on, and counts against its credits.
+// Adds it to the connection's calls; it counts against the credits.
 void Responder::enroll(ServedCall& call) noexcept {
   all_.push_front(call);
   ++calls_;
@@ -220,7 +220,7 @@ void Responder::enroll(ServedCall& call) noexcept {
   }
 }
 
-// Plain calls that are served where they lie.
+// Plain calls that are served in place.
 
 uint32_t Responder::plain_credits() const noexcept {
   const bool waits = turn.waits || !wait_buffers_.empty() || !wait_reads_.empty() ||
@@ -295,7 +295,7 @@ void Responder::charge_moved(const ServedCall& call, uint32_t written) noexcept 
   turn.charge(call.read_length() + written);
 }
 
-// The duplicate request cache learns of a larger grant before the peer does.
+// The duplicate request cache is told about a larger grant before the peer is.
 void Responder::adapt_grant(uint64_t answers, uint32_t most) noexcept {
   grant.adapt(answers, most);
   tell_most_granted();
@@ -311,8 +311,9 @@ void Responder::tell_most_granted() const noexcept {
   }
 }
 
-// The word for an answer's header. Where Receives are shared, what it promises beyond earlier
-// answers is posted first, and the sum of all promises never exceeds what is posted (V1-CREDIT-24).
+// Returns the word for an answer's header. If Receives are shared, those that it promises beyond
+// earlier answers are posted first, and the sum of all promises never exceeds what is posted
+// (V1-CREDIT-24).
 uint32_t Responder::grant_credits() noexcept {
   ReceiveQueue& receives = common_.receives;
   uint32_t posted = common_.receives_for_calls();
@@ -331,7 +332,7 @@ uint32_t Responder::grant_credits() noexcept {
   return credits;
 }
 
-// The call was not answered at once and keeps its bytes: the slot gets others.
+// The call was not answered at once and keeps its bytes: the slot gets another buffer.
 void Responder::refill_receive() noexcept {
   if (in_hand_.call == nullptr)
     return;
@@ -339,8 +340,8 @@ void Responder::refill_receive() noexcept {
     ++common_.counters.waits_buffer;
 }
 
-// The arguments are done with: their slot is posted again with the bytes that they came in, or a
-// bare one is, before the Send that promises the Receive (V1-CREDIT-14, EXP-17).
+// The arguments are no longer needed. Their slot, or a bare one, is posted again with their buffer
+// before the Send that promises the Receive (V1-CREDIT-14, EXP-17).
 void Responder::return_receive(ServedCall& call) noexcept {
   RRDK_ASSERT(call.receive);
   if (in_hand_.call == &call) [[likely]] {
@@ -399,8 +400,8 @@ void Responder::refuse_xid(ServedCall& call) noexcept {
   answer_error(call, ErrorCode::kBadHeader);
 }
 
-// Whether a result by reference lies in what the call itself brought: that stays until the reply is
-// sent.
+// Whether a result by reference lies in the call's own memory; that memory is then kept until the
+// reply is sent.
 bool Responder::names_arguments(const ServedCall& call) noexcept {
   if (!call.reply.borrows()) [[likely]]
     return false;
@@ -481,8 +482,8 @@ void Responder::on_reply_completed(ServedCall& call) noexcept {
     finish(call);
 }
 
-// The buffer of a short reply stays with the object, for its next call; CallPool::release_idle()
-// gives such buffers back when they run short.
+// The buffer of a short reply stays with the object, for its next call. CallPool::release_idle()
+// gives such buffers back when buffers run short.
 void Responder::release_memory(ServedCall& call) noexcept {
   std::span<Buffer> buffers = call.reply.buffers();
   if (names_arguments(call)) [[unlikely]]
@@ -497,14 +498,14 @@ void Responder::release_memory(ServedCall& call) noexcept {
   }
 }
 
-// A call that has waited for nothing is whole when it is received: the clock is not read again.
+// A call that waited for nothing is complete when it is received, so the clock is not read again.
 void Responder::note_whole(const ServedCall& call) noexcept {
   const bool at_once = call.state == CallState::kTaken;
   const uint64_t now = at_once ? call.stages->at(Stage::kReceived) : base::Tsc::ticks();
   call.stages->stamp(Stage::kWhole, call.stages->pass(Stage::kWhole, now));
 }
 
-// The one place where a call ends, whatever became of it.
+// The only place where a call ends, however it went.
 void Responder::finish(ServedCall& call) noexcept {
   RRDK_ASSERT(call.state != CallState::kFree && call.responder == this, call.state);
   RRDK_ASSERT(call.job.settled() && call.reads_posted == 0, call.job.signals, call.reads_posted);
@@ -528,8 +529,8 @@ void Responder::finish(ServedCall& call) noexcept {
     on_ended(user);
 }
 
-// What waits for memory or a Read ends now; what is posted ends when it was reported; what is with
-// the upper layer ends when that replies.
+// Calls that wait for memory or a Read end now; posted ones end when they have been reported; those
+// with the upper layer end when it replies.
 void Responder::on_dead() noexcept {
   RRDK_ASSERT(common_.phase == Phase::kDead, common_.phase);
   while (!wait_turn_.empty())
@@ -547,13 +548,13 @@ void Responder::on_dead() noexcept {
       continue;
     bool tells = dead.on_ended != nullptr;
     finish(dead);
-    if (tells)  // who was told may have ended others, `call` among them
+    if (tells)  // the upcall may have ended others, `call` among them
       call = all_.front();
   }
 }
 
-// The first of a queue may need more buffers than there are, or those that an idle connection has
-// posted: it would wait for ever, and the others behind it (V1-ERR-25).
+// The first call of a queue may need more buffers than there are, or those that an idle connection
+// has posted. It would wait for ever, and so would those behind it (V1-ERR-25).
 void Responder::refuse_overdue(CallQueue& queue, uint64_t now_ns) noexcept {
   ServedCall* call = queue.front();
   if (call == nullptr)
@@ -576,8 +577,8 @@ void Responder::on_tick(uint64_t now_ns) noexcept {
     common_.pool.release_idle();
   pump();  // first: others may have given back the buffers that a call waits for
   refuse_overdue(wait_room_, now_ns);
-  // A call may wait for its peer's share without a time limit, as for max_chunk_bytes: the peer's
-  // own calls hold that share.
+  // A call may wait for its peer's share without a time limit, as for max_chunk_bytes, since the
+  // peer's own calls hold that share.
   if (shortage_ == mem::Shortage::kShare)
     wait_buffers_.front()->waits_since_ns = 0;
   else
@@ -615,9 +616,9 @@ void Responder::pump() noexcept {
   }
 }
 
-// When a call that has arrived is started: its chunks fetched, or the call delivered. Its Receive
-// has gone back by then, so a peer may always use what it was granted; what it has beyond its share
-// of the core, or of memory, waits here in order.
+// When a call that has arrived is started: its chunks are fetched, or the call is delivered. What
+// it uses beyond its share of the core or of memory makes it wait here, in order, while its Receive
+// has been posted again, so that a peer may always use the credits that it was granted.
 
 inline void Responder::start(ServedCall& call) noexcept {
   RRDK_ASSERT(call.state == CallState::kTaken || call.state == CallState::kWaitingTurn, call.state);

@@ -1,4 +1,4 @@
-// Work requests: what their wr_id points to, a list of those that wait to be posted, and the send
+// Work requests: what their wr_id points to, the list of those that wait to be posted, and the send
 // queue of one connection.
 #pragma once
 
@@ -20,19 +20,20 @@ namespace rrdk::engine {
 
 enum class WorkKind : uint8_t {
   kReceive,     // owner: ReceiveSlot
-  kSilent,      // an unsignaled request that failed; the owner of the chain sees its signaled end
+  kSilent,      // an unsignaled request that failed; its chain's owner gets the completion of the
+                // signaled one
   kRead,        // owner: ServedCall; one RDMA Read
   kReply,       // owner: ServedCall; Writes and the Send of a reply or an error
   kCall,        // owner: Requester::Slot; binds and the Send of a call
   kRevoke,      // owner: Requester::Slot; invalidations
   kProperties,  // owner: Properties::Outgoing; a Send
-  // RFC 5666's compatibility mode. Owner of both: ReplyReader::Reading.
+  // RFC 5666's compatibility mode. The owner of both is ReplyReader::Reading.
   kReplyRead,  // one RDMA Read of a reply's data
   kDone,       // the Send of RDMA_DONE
 };
 
 // What a work request's wr_id points to. Completions are dispatched by our own tag, never by the
-// opcode of a completion, which is not to be trusted when the request failed.
+// completion's opcode, which is not reliable when the request failed.
 struct WorkTag {
   WorkKind kind;
   void* owner;
@@ -44,7 +45,7 @@ struct WorkTag {
 };
 static_assert(sizeof(WorkTag) == 16);
 
-// Memory for work requests that wait to be posted. It is touched only as far as it is used.
+// Memory for work requests that wait to be posted. Only the part that is used is ever touched.
 template <typename Wr>
 class WorkArray {
   static_assert(std::is_trivially_copyable_v<Wr> && std::is_trivially_destructible_v<Wr>);
@@ -53,8 +54,8 @@ class WorkArray {
   explicit WorkArray(uint32_t capacity) : pages_(capacity * sizeof(Wr)) {}
 
   Wr* data() const noexcept { return static_cast<Wr*>(pages_.data()); }
-  // Elements are reused, not constructed anew, because a SendWr with its sixteen spans is costly to
-  // clear.
+  // Elements are reused rather than constructed again, because clearing a SendWr with its sixteen
+  // spans is expensive.
   Wr& element(uint32_t index) noexcept {
     RRDK_ASSERT(index <= constructed_, index, constructed_);
     if (index == constructed_) [[unlikely]]
@@ -69,10 +70,10 @@ class WorkArray {
   uint32_t constructed_ = 0;  // high-water mark
 };
 
-// Arrays for the lists of one core's connections that have the same capacity. A list has one while
-// something is in it, the one that was used last: so only as many are ever touched as there are
-// lists with something in them at once, and these are in the core's caches. There are as many
-// arrays as lists, so none ever lacks one.
+// Arrays for the lists of one core's connections that have the same capacity. A list has an array
+// only while it is not empty, and gets the one that was used last. So only as many arrays are ever
+// touched as lists are non-empty at once, and these stay in the core's caches. There are as many
+// arrays as lists, so a list never lacks one.
 template <typename Wr>
 class WorkArrays {
  public:
@@ -82,7 +83,7 @@ class WorkArrays {
   WorkArrays& operator=(const WorkArrays&) = delete;
 
   uint32_t capacity() const noexcept { return capacity_; }
-  // A list comes or goes. When it goes it has no array.
+  // Called when a list is created or destroyed. A list that is destroyed must have no array.
   void join() { fresh_.push(*new WorkArray<Wr>(capacity_)); }
   void part() noexcept { delete &take(fresh_.empty() ? used_ : fresh_); }
 
@@ -101,11 +102,11 @@ class WorkArrays {
   Stack fresh_;  // never used
 };
 
-// Work requests waiting to be posted.
+// Work requests that wait to be posted.
 template <typename Wr>
 class WorkList {
  public:
-  // With an array of its own, or with one of these while something is in it.
+  // The list has an array of its own, or takes one of `arrays` while it is not empty.
   explicit WorkList(uint32_t capacity)
       : array_(new WorkArray<Wr>(capacity)), store_(array_->data()), capacity_(capacity) {}
   explicit WorkList(WorkArrays<Wr>& arrays) : arrays_(&arrays), capacity_(arrays.capacity()) {
@@ -130,7 +131,7 @@ class WorkList {
   const Wr* end() const noexcept { return store_ + last_; }
   const Wr& operator[](size_t i) const noexcept { return data()[i]; }
 
-  // Takes the first `count` off: they were posted.
+  // Takes the first `count` off; they have been posted.
   void pop_front(size_t count) noexcept {
     RRDK_ASSERT(count <= size(), count, size());
     first_ += static_cast<uint32_t>(count);
@@ -143,12 +144,13 @@ class WorkList {
     }
   }
   void clear() noexcept { pop_front(size()); }
-  // Counts all that were ever appended: the number of the next one.
+  // The number of all elements ever appended, which is the number of the next one.
   uint64_t appended() const noexcept { return appended_; }
-  // Of these, those that were taken off.
+  // The number of these that were taken off.
   uint64_t taken() const noexcept { return appended_ - size(); }
 
-  // A new last element with whatever values an earlier one left: set all that matter.
+  // Appends an element, which keeps the values of an earlier one: the caller must set all that
+  // matter.
   Wr& append() noexcept {
     RRDK_ASSERT(size() < capacity_, capacity_);
     if (array_ == nullptr) {
@@ -173,9 +175,9 @@ class WorkList {
   uint32_t last_ = 0;
 };
 
-// A chain of work requests that is posted in order, piece by piece if the queue is short. Only the
-// last request of the chain is signaled, and the last one before the queue is full. A chain that is
-// a copied Send, with or without Binds in front, completes when that Send is posted
+// A chain of work requests that is posted in order, and in pieces if the queue is short. Only the
+// last request of the chain, and the last one before the queue is full, are signaled. A chain that
+// is a copied Send, possibly with Binds before it, completes when that Send is posted
 // (SendWr::copied).
 struct Job {
   WorkTag tag;
@@ -183,24 +185,25 @@ struct Job {
   Job* next_copied = nullptr;
   uint64_t number = 0;   // of a copied Send, in the list
   uint16_t signals = 0;  // signaled requests of the chain that have not completed
-  bool queued = false;   // in the FIFO: not all of it was posted
+  bool queued = false;   // in the FIFO: part of it is still to be posted
 
   bool settled() const noexcept { return !queued && signals == 0; }
 };
 static_assert(sizeof(Job) <= 48);
 
 // The send queue of one connection: how many work requests are on it, which of them are signaled,
-// and who waits. Chains (Writes and a Send, binds and a Send, invalidations) form one FIFO; RDMA
-// Reads have slots of their own, so that neither can starve the other.
+// and which chains wait. Chains (Writes and a Send, Binds and a Send, invalidations) form one FIFO.
+// RDMA Reads have slots of their own, so that neither can starve the other.
 class SendQueue {
  public:
-  // `depth` >= 8 requests, at most a quarter are Reads; that is the capacity of `arrays`, too.
+  // `depth` is at least 8 requests, of which at most a quarter are Reads. It must also be the
+  // capacity of `arrays`.
   SendQueue(uint32_t depth, WorkArrays<fabric::SendWr>& arrays);
   SendQueue(const SendQueue&) = delete;
   SendQueue& operator=(const SendQueue&) = delete;
 
   WorkList<fabric::SendWr>& list() noexcept { return list_; }
-  // Posts what is in it, as far as it fits. False: something is left.
+  // Posts the list as far as it fits. Returns false if something is left.
   bool post(fabric::QueuePair& queue_pair) noexcept {
     if (!list_.empty())
       list_.pop_front(queue_pair.post_send(list_));
@@ -208,21 +211,22 @@ class SendQueue {
   }
   bool empty() const noexcept { return list_.empty(); }  // nothing waits to be posted
 
-  // Chains. A new chain may be posted at once only if no other waits.
+  // Chains. A new chain may be posted at once only if no other chain waits.
   bool idle() const noexcept { return jobs_.empty(); }
   void push(Job& job) noexcept;
   Job* front() const noexcept { return jobs_.front(); }
   void pop() noexcept;
 
   uint32_t free_slots() const noexcept { return free_; }
-  // Adds one request of `job`'s chain. The caller fills in the rest.
+  // Appends one request of `job`'s chain. The caller fills in the rest.
   fabric::SendWr& append(Job& job, fabric::Op op, bool last) noexcept;
   // The same for a job that ends in a Send that may be copied: its Binds, and the Send. One request
-  // in some is signaled all the same: its completion frees the slots of those before it.
+  // in several is signaled nevertheless; its completion frees the slots of those before it.
   fabric::SendWr& append_copied(Job& job, fabric::Op op) noexcept;
-  // A signaled request of a chain completed: its slots and those before it are free.
+  // Called when a signaled request of a chain has completed: its slots and those before it are
+  // free.
   void complete(Job& job) noexcept;
-  // The next job whose copied Send has been posted, which completes it; null: none.
+  // Returns the next job that completed because its copied Send was posted, or null.
   Job* pop_copied() noexcept {
     if (copied_.empty() || copied_.front()->number >= list_.taken())
       return nullptr;
@@ -233,7 +237,7 @@ class SendQueue {
     return &job;
   }
 
-  // Reads: at most `most` at once (the ORD), and never more than their share of the queue.
+  // Limits the Reads to `most` at once (the ORD), and never more than their share of the queue.
   void set_read_limit(uint32_t most) noexcept;
   uint32_t read_limit() const noexcept { return read_limit_; }
   bool read_slot() const noexcept { return reads_ < read_limit_; }
@@ -244,9 +248,9 @@ class SendQueue {
     ++reads_done_;
   }
 
-  // True when nothing that was appended is still to be reported.
+  // True if everything that was appended has been reported.
   bool drained() const noexcept { return signals_ == 0 && reads_ == 0 && copied_.empty(); }
-  // Counts what was reported, or needs no report; wraps.
+  // Counts the requests that were reported or need no report; wraps.
   uint32_t done() const noexcept { return covers_first_ + reads_done_ + copied_done_; }
 
  private:
@@ -264,7 +268,7 @@ class SendQueue {
   uint32_t read_limit_ = 0;
   uint32_t reads_ = 0;
   uint32_t reads_done_ = 0;
-  // Slots that each signaled request in flight gives back, in posting order (a ring).
+  // The slots that each signaled request in flight frees, in posting order (a ring).
   std::vector<uint16_t> covers_;
   uint32_t covers_first_ = 0;
   uint32_t covers_last_ = 0;

@@ -13,13 +13,13 @@ namespace rrdk::engine {
 namespace {
 constexpr uint32_t kCallsPerSlab = 16;
 constexpr uint32_t kPartsPerSlab = 16;
-// Calls for all credits that a connection has by default come at once, so that a window of calls
-// does not allocate again with each larger burst. But where their buffers would be more than one in
-// 64 of their class, slabs come one by one.
+// The first slabs hold calls for all credits that a connection has by default, so that a window of
+// calls does not allocate again with each larger burst. But if their buffers would be more than one
+// in 64 of their class, slabs are added one by one.
 constexpr uint32_t kSlabsAtOnce = 4;
 constexpr uint32_t kBuffersPerSlab = 64;
-// This many calls that are not in use may keep the buffer of their last reply for the next one.
-// More buffers would be missed elsewhere.
+// This many unused calls may keep the buffer of their last reply for the next one. More buffers
+// would be missed elsewhere.
 constexpr uint32_t kMostKept = 64;
 }  // namespace
 
@@ -46,7 +46,7 @@ struct CallPool::PartSlab {
 
 namespace {
 
-// Takes slabs away of which nothing is in use, but leaves `kept`.
+// Frees slabs of which nothing is in use, but leaves `kept`.
 template <typename Slab>
 void drop_free(std::vector<std::unique_ptr<Slab>>& slabs, size_t kept) {
   size_t spare = slabs.size() - std::min(slabs.size(), kept);
@@ -77,7 +77,7 @@ CallPool::~CallPool() {
   RRDK_ASSERT(available_ == capacity_, available_, capacity_);
 }
 
-// False: not even one slab was to be had.
+// Returns false if there is no memory for even one slab.
 bool CallPool::grow() noexcept {
   if (!add_slab())
     return false;

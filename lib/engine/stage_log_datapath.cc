@@ -10,7 +10,7 @@
 #define DTRACE_PROBE5(provider, name, a, b, c, d, e) static_cast<void>(a)
 #endif
 
-// In assembly, which link-time optimisation does not rename: the probes' notes name them so.
+// In assembly, which link-time optimisation does not rename: the probes' notes use these names.
 asm(R"(.pushsection .probes, "aw", @progbits
 .balign 2
 .hidden rrdk_stage_semaphore
@@ -38,13 +38,13 @@ namespace rrdk::engine {
 
 namespace {
 
-// A slow call's time is over.
+// Whether the record of a slow call is too old to keep.
 bool is_old(uint64_t ended, uint64_t now) noexcept {
   constexpr uint64_t kOldNs = 60'000'000'000;
   return now - ended > base::Tsc::from_ns(kOldNs);
 }
 
-// False: a call has it, or has taken it meanwhile.
+// Returns false if a call has the record, or took it meanwhile.
 bool copy(const StageRecord& record, StampedCall& call) noexcept {
   const uint32_t sequence = record.sequence.load(std::memory_order_acquire);
   if (sequence % 2 != 0 || sequence == 0)
@@ -78,7 +78,7 @@ void StageRecord::copy_of(const StageRecord& call) noexcept {
   put(sequence, sequence.load(kRelaxed) + 1);
 }
 
-// Busy-waits: the thread is to be as slow as one that has more to do.
+// Busy-waits, so that the thread is as slow as one that has more work.
 uint64_t StageRecord::pass_late(uint64_t now) const noexcept {
   const uint64_t end = now + late_ticks;
   while (now < end)
@@ -103,14 +103,14 @@ void StageRecord::show_call() const noexcept {
   DTRACE_PROBE5(rrdk, call, is_made, its_xid, its_connection, its_program, its_procedure);
 }
 
-// Its record is needed for another call, and it is one of the slowest.
+// Keeps one of the slowest calls whose record is needed for another call.
 void StageLog::keep(const StageRecord& call) noexcept {
   fastest(base::Tsc::ticks()).copy_of(call);
   set_bar();
 }
 
-// The place for the next slow call: an empty one, one whose call ended too long ago, or else that
-// of the fastest.
+// Returns the place for the next slow call: an empty one, one whose call ended too long ago, or
+// that of the fastest call.
 StageRecord& StageLog::fastest(uint64_t now) noexcept {
   return *std::ranges::min_element(slow_, {}, [now](const StageRecord& call) {
     return is_old(call.ended(), now) ? 0 : call.took();

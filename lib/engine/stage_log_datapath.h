@@ -1,8 +1,8 @@
-// When sampled calls passed which stage (rrdk/stages.h): the last ones of one core, and the
+// When sampled calls passed each stage (rrdk/stages.h): the latest calls of one core, and the
 // slowest.
 //
-// A record is taken when a call is sampled, and belongs to it until complete(); only then do other
-// threads read it. Workers write to it too: the rings between cores order that.
+// A record is taken when a call is sampled and belongs to that call until complete(); only then do
+// other threads read it. Workers write to it too; the rings between cores order their accesses.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@
 #include "rrdk/procedure_stats.h"
 #include "rrdk/stages.h"
 
-// Above 0 while somebody has attached to the probe of that name, who counts it (sys/sdt.h).
+// Above 0 while a tool is attached to the probe of that name; the tool counts it up (sys/sdt.h).
 extern "C" {
 [[gnu::visibility("hidden")]] extern unsigned short rrdk_stage_semaphore;
 [[gnu::visibility("hidden")]] extern unsigned short rrdk_call_semaphore;
@@ -28,7 +28,7 @@ extern "C" {
 
 namespace rrdk::engine {
 
-// Fault injection (FaultPlan::stage): sampled calls that come late to one stage. Any thread.
+// Fault injection (FaultPlan::stage): delays sampled calls at one stage. Any thread.
 class LateStage {
  public:
   static constexpr uint8_t kNone = 0xff;
@@ -41,7 +41,7 @@ class LateStage {
   base::Dice& dice() noexcept { return dice_; }
   const base::Dice& dice() const noexcept { return dice_; }
 
-  // That of the next call, or kNone.
+  // The stage at which the next call is delayed, or kNone.
   uint8_t next(bool made) noexcept {
     const bool hit = made_.load(std::memory_order_relaxed) == made && dice_.roll();
     return hit ? stage_.load(std::memory_order_relaxed) : kNone;
@@ -56,13 +56,13 @@ class LateStage {
 };
 
 struct StageRecord {
-  std::atomic<uint32_t> sequence = 0;  // odd while a call has it: a seqlock
+  std::atomic<uint32_t> sequence = 0;  // odd while a call has the record: a seqlock
   std::atomic<uint32_t> xid = 0;
   std::atomic<uint32_t> program = 0;
   std::atomic<uint32_t> version = 0;
   std::atomic<uint32_t> procedure = 0;
   std::atomic<bool> made = false;
-  uint8_t late = LateStage::kNone;  // the stage to which it comes late on purpose, by `late_ticks`
+  uint8_t late = LateStage::kNone;  // the stage that is delayed on purpose, by `late_ticks`
   std::atomic<uint64_t> connection = 0;
   std::array<std::atomic<uint64_t>, kStages> ticks = {};
   uint64_t late_ticks = 0;
@@ -73,14 +73,14 @@ struct StageRecord {
       show_stage(stage, when);
   }
   void stamp(Stage stage) noexcept { stamp(stage, pass(stage, base::Tsc::ticks())); }
-  // When it passes that one: `now`, or later on purpose.
+  // Returns when the call passes the stage: `now`, or later if it is delayed on purpose.
   uint64_t pass(Stage stage, uint64_t now) const noexcept {
     return static_cast<uint8_t>(stage) == late ? pass_late(now) : now;
   }
   uint64_t at(Stage stage) const noexcept {
     return ticks[static_cast<size_t>(stage)].load(std::memory_order_relaxed);
   }
-  // From its first stage to its last; 0: it has not passed that.
+  // Returns the time from the first stage to the last; 0 if the call has not passed the last.
   uint64_t took() const noexcept {
     return ended() == 0 ? 0 : ended() - ticks.front().load(std::memory_order_relaxed);
   }
@@ -104,9 +104,9 @@ struct StageRecord {
   }
   // The writer's view; readers use the sequence number.
   StampedCall copy() const noexcept;
-  // Becomes a copy of a call that is complete.
+  // Copies the record of a call that is complete.
   void copy_of(const StageRecord& call) noexcept;
-  // No call has it any more.
+  // Ends the call's hold on the record.
   void complete() noexcept {
     RRDK_ASSERT(taken());
     if (__atomic_load_n(&rrdk_call_semaphore, __ATOMIC_RELAXED) != 0) [[unlikely]]
@@ -116,18 +116,18 @@ struct StageRecord {
 
   bool taken() const noexcept { return sequence.load(std::memory_order_relaxed) % 2 != 0; }
   uint64_t pass_late(uint64_t now) const noexcept;
-  // To the tool that has attached to the probes (scripts/rrdk-trace.py).
+  // Reports the stage to a tool attached to the probes (scripts/rrdk-trace.py).
   void show_stage(Stage stage, uint64_t when) const noexcept;
   void show_call() const noexcept;
 
-  // Who reads what was put sees that the sequence was odd by then.
+  // A reader that sees this value also sees that the sequence was odd.
   template <typename T>
   static void put(std::atomic<T>& to, T value) noexcept {
     to.store(value, std::memory_order_release);
   }
 };
 
-// What a DurationHistogram is made of. One thread records, any may read.
+// Counts for a DurationHistogram. One thread records; any thread may read.
 class Durations {
  public:
   void record(uint64_t ns) noexcept {
@@ -145,32 +145,32 @@ class Durations {
   base::Count total_ns_;
 };
 
-// Everything on the core's thread, but for sample(), inject(), read() and read_slow().
+// All functions run on the core's thread, except sample(), inject(), read() and read_slow().
 class StageLog {
  public:
-  // One call in that many; 0: no calls. Any thread.
+  // Samples one call in `every`; 0: no calls. Any thread.
   void sample(uint32_t every) noexcept {
     below_.store(every == 0 ? 0 : UINT32_MAX / every, std::memory_order_relaxed);
   }
-  // Any thread; `late` stays.
+  // Any thread. `late` must stay valid.
   void inject(LateStage& late) noexcept { late_.store(&late, std::memory_order_relaxed); }
   bool on() const noexcept { return below_.load(std::memory_order_relaxed) != 0; }
   bool samples(uint32_t xid) const noexcept {
-    constexpr uint32_t kGoldenRatio = 2654435769;  // spreads numbers that follow each other
-    // Calls whose XIDs are neighbours are sampled together, as they often come: a processor expects
-    // of a branch what it did last.
+    constexpr uint32_t kGoldenRatio = 2654435769;  // spreads consecutive numbers
+    // Calls with neighbouring XIDs, which often come together, are sampled together, so that the
+    // processor predicts the branch well.
     constexpr uint32_t kNeighbourBits = 3;
     return (xid >> kNeighbourBits) * kGoldenRatio < below_.load(std::memory_order_relaxed);
   }
-  // Null: that call is not sampled, or the record whose turn it is still belongs to another one.
+  // Returns null if the call is not sampled, or if the next record still belongs to another call.
   StageRecord* take(uint32_t xid, bool made) noexcept {
     if (!samples(xid)) [[likely]]
       return nullptr;
     return take_next(xid, made);
   }
-  // Appends those that are complete, oldest first. Any thread.
+  // Appends the complete records, oldest first. Any thread.
   void read(std::vector<StampedCall>& calls) const;
-  // Of those before, the slowest.
+  // Appends the slowest of the earlier ones.
   void read_slow(std::vector<StampedCall>& calls) const;
 
  private:
@@ -200,16 +200,16 @@ class StageLog {
   StageRecord& fastest(uint64_t now) noexcept;
   void set_bar() noexcept;
 
-  std::atomic<uint32_t> below_ = 0;  // of xid * kGoldenRatio
+  std::atomic<uint32_t> below_ = 0;  // compared with xid * kGoldenRatio
   std::atomic<uint64_t> next_ = 0;
-  std::atomic<LateStage*> late_ = nullptr;  // there never was a plan
+  std::atomic<LateStage*> late_ = nullptr;  // null until the first inject()
   std::array<StageRecord, kStampedCalls> records_;
   std::array<StageRecord, kSlowCalls> slow_;
-  uint64_t bar_ = 0;  // what took longer is slower than one of these
+  uint64_t bar_ = 0;  // a call that took longer is slower than one of these
 };
 
-// Sampled calls of one connection whose Sends are made and not posted yet. What finds no room here
-// goes without that stamp.
+// Sampled calls of one connection whose Sends are prepared but not posted yet. A call that does not
+// fit here goes without that stamp.
 class Unposted {
  public:
   void add(StageRecord& record, Stage stage) noexcept {
@@ -224,7 +224,7 @@ class Unposted {
  private:
   struct Entry {
     StageRecord* record;
-    uint32_t sequence;  // another one: the call has ended meanwhile
+    uint32_t sequence;  // differs if the call has ended meanwhile
     Stage stage;
   };
 

@@ -12,7 +12,8 @@
 
 namespace rrdk::engine {
 
-// Which eligible items of a message move in chunks: bit k for the k-th. Later ones never do.
+// The eligible items of a message that move in chunks: bit k stands for the k-th item. Items beyond
+// the last bit never move.
 using MovedItems = uint64_t;
 constexpr uint32_t kMaxMovedItems = 64;
 
@@ -20,16 +21,16 @@ constexpr bool is_moved(MovedItems moved, uint32_t eligible_index) {
   return eligible_index < kMaxMovedItems && ((moved >> eligible_index) & 1) != 0;
 }
 
-// Walks the bytes that stay in the stream, XDR pads of items included (V1-PAD-07: those of moved
-// items are left out).
+// Walks the bytes that stay in the stream. They include the items' XDR pads, but not those of moved
+// items (V1-PAD-07).
 class StreamCursor {
  public:
   StreamCursor() = default;
-  // `zeros`: at least three registered zero bytes, for pads.
+  // `zeros` must be at least three registered zero bytes; pads are taken from it.
   StreamCursor(std::span<const Piece> pieces, MovedItems moved, MemorySpan zeros) noexcept
       : piece_(pieces.data()), end_(pieces.data() + pieces.size()), moved_(moved), zeros_(zeros) {}
 
-  // The next run of at most `most` bytes; an empty span at the end.
+  // Returns the next run of at most `most` bytes; empty at the end.
   MemorySpan next(uint32_t most) noexcept;
 
  private:
@@ -37,11 +38,11 @@ class StreamCursor {
   const Piece* end_ = nullptr;
   MovedItems moved_ = 0;
   uint32_t eligible_ = 0;  // index of the next eligible item
-  uint32_t offset_ = 0;    // into *piece_, its pad counted
+  uint32_t offset_ = 0;    // into *piece_, including its pad
   MemorySpan zeros_;
 };
 
-// Bytes that StreamCursor yields, of a stream that has `stream_length` in all.
+// Returns the number of bytes that StreamCursor yields for a stream of `stream_length` bytes.
 uint64_t reduced_length(std::span<const Piece> pieces, uint64_t stream_length,
                         MovedItems moved) noexcept;
 
@@ -50,8 +51,8 @@ struct SendPlan {
   std::array<MemorySpan, fabric::kMaxSges> sges;
   uint8_t num_sges = 0;
   uint32_t invalidate_key = 0;  // 0: a plain Send
-  Buffer header;                // when it does not fit the room that every call has
-  Buffer copy;                  // of the stream, when it lies in too many pieces
+  Buffer header;                // used if the header does not fit the buffer that every call has
+  Buffer copy;                  // a copy of the stream, used if that lies in too many pieces
 
   void clear() noexcept {
     num_sges = 0;
@@ -74,7 +75,7 @@ struct SendPlan {
   }
 };
 
-// Whether a transport header and a whole stream are at most `most` runs of bytes.
+// Returns whether a transport header and a whole stream take at most `most` runs of bytes.
 inline bool fits_sges(std::span<const Piece> pieces, size_t most) noexcept {
   size_t runs = 1 + pieces.size();
   if (runs > most)
@@ -84,7 +85,7 @@ inline bool fits_sges(std::span<const Piece> pieces, size_t most) noexcept {
   return runs <= most;
 }
 
-// Names these runs, of which there are few enough. `zeros`: as StreamCursor's.
+// Lists these runs; there must be few enough. `zeros` is as for StreamCursor.
 inline uint8_t name_runs(const MemorySpan& header, std::span<const Piece> pieces,
                          const MemorySpan& zeros,
                          std::array<MemorySpan, fabric::kMaxSges>& sges) noexcept {
@@ -100,8 +101,9 @@ inline uint8_t name_runs(const MemorySpan& header, std::span<const Piece> pieces
   return runs;
 }
 
-// Adds the reduced stream of `length` bytes to the plan, by reference if it lies in few enough
-// pieces, else as a copy. False: no buffer for the copy, or the stream is shorter than it says.
+// Adds the reduced stream of `length` bytes to the plan: by reference if it lies in few enough
+// pieces, otherwise as a copy. Returns false if there is no buffer for the copy, or if the stream
+// is shorter than `length`.
 bool gather(SendPlan& plan, StreamCursor stream, uint32_t length, uint32_t max_sges,
             Memory& memory) noexcept;
 

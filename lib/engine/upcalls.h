@@ -1,4 +1,4 @@
-// What an engine tells those around it: upcalls, counts, and why it ends.
+// What an engine reports: upcalls, counters, and why it ends.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ namespace rrdk::engine {
 struct OutgoingCall;  // engine/outgoing_call.h: a call that we make
 struct ServedCall;    // engine/served_call.h: a call that the peer made
 
-// A count for each reason.
+// A counter for each reason to refuse.
 struct Refusals {
   std::array<base::Count, kRefusals> counts;
 
@@ -24,7 +24,7 @@ struct Refusals {
   }
 };
 
-// What a connection counts. The connection's core writes it.
+// The counters of a connection. Only the connection's core writes them.
 struct Counters {
 #define RRDK_CONNECTION_COUNTER(id, enumerator, name, text) base::Count name;
 #include "rrdk/counter_table.h"
@@ -34,12 +34,12 @@ struct Counters {
   void add_to(Stats& sum) const noexcept;
 };
 
-// Why the engine ends the connection. Unlike an Ending it can be made on the data path.
+// Why the engine ends the connection. Unlike an Ending, it can be made on the data path.
 struct EndReason {
   EndedBy by = EndedBy::kNobody;
   std::optional<Refusal> refusal = {};
   Errc code = Errc::kConnectionLost;
-  const char* text = "";  // outlives the engine, or is part of it
+  const char* text = "";  // must outlive the engine unless it belongs to the engine
 };
 
 constexpr EndReason kCallDropped = {
@@ -47,20 +47,23 @@ constexpr EndReason kCallDropped = {
 
 class Upcalls {
  public:
-  virtual void on_call(ServedCall& call) = 0;          // a whole call is here
+  virtual void on_call(ServedCall& call) = 0;          // a whole call has arrived
   virtual void on_call_ended(OutgoingCall& call) = 0;  // exactly once per submit()
 
-  // Responder: the peer did not allow an RDMA Read or Write by which the call of this XID was to be
-  // served, or we could not do it. The connection is lost by that.
+  // Responder: the peer did not allow an RDMA Read or Write for the call with this XID, or we could
+  // not perform it. The connection is lost.
   virtual void on_access_failed(uint32_t /*xid*/) {}
-  // Responder: whether that happened to a call of this XID on an earlier connection of the peer.
-  // It is then answered ERR_CHUNK at once (V1-ERR-19). Asked for calls with chunks only.
+  // Responder: returns whether that happened to a call with this XID on an earlier connection of
+  // the peer. If so, the call is answered ERR_CHUNK at once (V1-ERR-19). Called only for calls with
+  // chunks.
   virtual bool failed_before(uint32_t /*xid*/) { return false; }
-  // Responder: its client has said that it takes backward calls with chunks, as we make them.
+  // Responder: the client has said that it takes backward calls with chunks, in the form in which
+  // we make them.
   virtual void on_chunks_taken() {}
-  // Whether our Receives, that many, may become that large: they take other buffers then.
+  // Returns whether our `receives` Receives may grow to that size; they then take other buffers.
   virtual bool may_grow(uint32_t /*bytes*/, uint32_t /*receives*/) { return true; }
-  // Requester with Speaks::kAuto: the peer does not know version 2; 1 is spoken from now on.
+  // Requester with Speaks::kAuto: the peer does not know version 2, so version 1 is spoken from now
+  // on.
   virtual void on_version_refused() {}
 
  protected:

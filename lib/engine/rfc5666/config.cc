@@ -1,6 +1,6 @@
-// Setting up RFC 5666's compatibility mode on a connection, and the Connection Configuration
-// Protocol's effect on it (RFC 5666 section 6.2). Sizes are those of whole Sends (V1-CCP-21);
-// private data has set the start values (V1-CCP-23).
+// Sets up RFC 5666's compatibility mode on a connection, and applies the Connection Configuration
+// Protocol (RFC 5666 section 6.2). Sizes are those of whole Sends (V1-CCP-21); private data has set
+// the initial values (V1-CCP-23).
 #include <algorithm>
 
 #include "engine/connection.h"
@@ -12,18 +12,18 @@ namespace rrdk::engine {
 namespace {
 
 constexpr uint32_t kDoneBytes = proto::kFixedBytes;
-// Readings beyond those of calls: of calls that were given up on.
+// Readings for calls that were given up, beyond those of calls that wait.
 constexpr uint32_t kSpareReadings = 16;
-constexpr uint32_t kMostReadings = 256;  // 4096 bytes of rooms
+constexpr uint32_t kMostReadings = 256;  // 4096 bytes for their headers
 
-// What the peer states, within what was posted and never below what every Receive takes.
+// Returns what the peer states, but at most what was posted and at least what every Receive takes.
 uint32_t limit(uint32_t stated, uint32_t own) {
   return std::clamp(stated & ~3u, proto::kInlineThreshold, own);
 }
 
 }  // namespace
 
-// Never more than there are spare Receives for their RDMA_DONEs.
+// There are never more exposures than spare Receives for their RDMA_DONEs.
 ReplyExposer::ReplyExposer(Common& common) : common_(common), exposures_(common.done_receives()) {
   for (Exposure& exposure : exposures_)
     free_.push_front(exposure);
@@ -58,7 +58,7 @@ void Connection::begin_rfc5666() {
   }
   reader_ = std::make_unique<ReplyReader>(common_, requester_);
   common_.rfc5666.reader = reader_.get();
-  if (common_.options.rfc5666.max_reads == 0) {  // also before anyone was told (V1-CCP-14)
+  if (common_.options.rfc5666.max_reads == 0) {  // also before the peer has been told (V1-CCP-14)
     common_.rfc5666.we_serve_no_reads = true;
     common_.peer.read_chunks = 0;
   }
@@ -81,7 +81,7 @@ void Connection::take_config(const proto::ccp::Reply& reply) {
   ++common_.counters.rfc5666_configured;
 }
 
-// In the middle of a connection's life the values in force are told, and stay (V1-CCP-22).
+// Later in a connection's life it reports the values in force, which do not change (V1-CCP-22).
 proto::ccp::Reply Connection::configure(const proto::ccp::Request& request) {
   bool is_first = common_.counters.calls_received == common_.rfc5666.config_calls;
   if (is_first && !common_.rfc5666.configured) {

@@ -14,12 +14,13 @@ using proto::MessageType;
 
 namespace {
 
-constexpr uint32_t kMovedEntry = 24;  // bytes of one read segment in a header: less is no gain
+// bytes of one read segment in a header: moving fewer gains nothing
+constexpr uint32_t kMovedEntry = 24;
 
 }  // namespace
 
-// Positions count in the stream as the peer puts it together: items that were written into its
-// Write chunks are not in it.
+// Positions count in the stream as the peer assembles it, without the items that were written into
+// its Write chunks.
 bool ReplyExposer::draft(ServedCall& call, MovedItems placed, uint32_t threshold) noexcept {
   std::span<const Piece> pieces = call.reply.pieces();
   if (call.wire != proto::Wire::kVersion1 || common_.options.rfc5666.max_reads == 0)
@@ -94,7 +95,7 @@ void ReplyExposer::give(Exposure& exposure) noexcept {
   free_.push_front(exposure);
 }
 
-// False: not now, the bounds are reached or keys are missing.
+// Returns false if it must wait: the bounds are reached or keys are missing.
 bool Responder::expose(ServedCall& call) noexcept {
   RRDK_ASSERT(call.exposure == nullptr);
   ReplyExposer& exposer = *common_.rfc5666.exposer;
@@ -117,7 +118,8 @@ void Responder::unexpose(ServedCall& call) noexcept {
   grant.set_owed(exposer.taken());
 }
 
-// The binds before the reply, or the invalidations after it. False: the send queue is full.
+// Posts the binds before the reply, or the invalidations after it. Returns false if the send queue
+// is full.
 bool Responder::emit_exposure(ServedCall& call) noexcept {
   Exposure& exposure = *call.exposure;
   bool revokes = call.state == CallState::kRevoking;
@@ -136,8 +138,9 @@ bool Responder::emit_exposure(ServedCall& call) noexcept {
   return true;
 }
 
-// All that was posted for the call is done. True: it is over. On a connection that is failing it is
-// not: only its end takes the peer's access away (on_dead()).
+// Called when all that was posted for the call has completed. Returns true if the call is over. On
+// a failing connection it is not, since only the connection's end ends the peer's access
+// (on_dead()).
 bool Responder::on_exposed(ServedCall& call) noexcept {
   if (common_.phase == Phase::kDead)
     return true;
@@ -159,8 +162,9 @@ void Responder::revoke(ServedCall& call) noexcept {
   common_.sends.push(call.job);
 }
 
-// RDMA_DONE for a reply that waits for it. Other messages, and RDMA_DONE for anything else, go the
-// way of all messages. Taken at once, before whatever has to wait: it brings memory back.
+// Handles RDMA_DONE for a reply that waits for it; other messages, and any other RDMA_DONE, take
+// the general path. It is handled at once, before anything that may have to wait, because it frees
+// memory.
 bool Responder::take_done(ReceiveSlot& slot, uint32_t length) noexcept {
   if (!common_.up())
     return false;
@@ -180,7 +184,7 @@ bool Responder::take_done(ReceiveSlot& slot, uint32_t length) noexcept {
   return true;
 }
 
-// RFC 5666 section 11: a peer that acknowledges nothing cannot keep our memory.
+// RFC 5666 section 11: a peer that acknowledges nothing must not keep our memory.
 void Responder::check_dones(uint64_t now_ns) noexcept {
   for (Exposure& exposure : exposed_) {
     if (exposure.call->state != CallState::kExposed)

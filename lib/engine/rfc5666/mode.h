@@ -1,6 +1,6 @@
-// RFC 5666's compatibility mode: how the engine learns that it is on, what it changes on one
-// connection, and padding of inline data (RFC 5666 section 3.9), RDMA_MSGP. What that document
-// leaves open is defined in doc/compat-rfc5666.md.
+// RFC 5666's compatibility mode: its options, what it changes on one connection, and the padding of
+// inline data (RFC 5666 section 3.9), RDMA_MSGP. doc/compat-rfc5666.md defines what that document
+// leaves open.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ namespace rrdk::engine {
 
 struct Rfc5666Options {
   bool enabled = false;
-  uint32_t max_reads = 16;  // RDMA Reads of the peer's that can be served at once
+  uint32_t max_reads = 16;  // RDMA Reads by the peer that can be served at once
   // A requester's.
   uint32_t pad_threshold = 64;
-  bool read_replies = false;  // no room is offered for results
+  bool read_replies = false;  // no memory is offered for results
   // A responder's.
   uint32_t align = 0;  // what it advises; 0: nothing
   uint32_t exposed_replies = 32;
@@ -29,23 +29,23 @@ struct Rfc5666Options {
 class ReplyExposer;
 class ReplyReader;
 
-// What it changes on one connection. All of it is as it stands here outside that mode.
+// What the mode changes on one connection. Outside the mode all members keep these values.
 struct Rfc5666State {
-  uint32_t align = 0;              // that calls are padded to (CONF_RDMA); 0: they are not
-  bool we_serve_no_reads = false;  // nothing of ours is offered to be read
+  uint32_t align = 0;              // alignment to which calls are padded (CONF_RDMA); 0: none
+  bool we_serve_no_reads = false;  // nothing of ours is offered for reading
   bool peer_serves_no_reads = false;
-  bool reads_replies = false;       // no room is offered for results: they are read
-  bool configured = false;          // CONF_RDMA had its effect
-  uint32_t config_calls = 0;        // of the Connection Configuration Protocol
+  bool reads_replies = false;       // no memory is offered for results: the requester reads them
+  bool configured = false;          // CONF_RDMA has taken effect
+  uint32_t config_calls = 0;        // calls of the Connection Configuration Protocol
   uint32_t spare_receives = 0;      // Common::done_receives()
-  ReplyExposer* exposer = nullptr;  // the responder's part in Read-Read; null: none
-  ReplyReader* reader = nullptr;    // and the requester's
+  ReplyExposer* exposer = nullptr;  // the responder's part in Read-Read; may be null
+  ReplyReader* reader = nullptr;    // the requester's part; may be null
 };
 
 constexpr uint32_t kMsgpWords = 8;  // bytes of rdma_align and rdma_thresh
 constexpr uint32_t kLargestAlign = 4096;
 
-// Alignments that mean something: others are taken for none (V1-CCP-16).
+// Valid alignments; all others count as no alignment (V1-CCP-16).
 constexpr bool is_alignment(uint32_t align) noexcept {
   return align > 4 && align <= kLargestAlign && (align & (align - 1)) == 0;
 }
@@ -55,14 +55,14 @@ struct Padding {
   uint32_t bytes = 0;      // of all pads
 };
 
-// The padding for a call whose whole stream is inline, `header_length` bytes into the Send. Items
-// of at least `smallest` bytes are padded, if the receiver can tell them from data that was copied
-// into the stream.
+// Returns the padding for a call whose whole stream is inline, `header_length` bytes into the Send.
+// Items of at least `smallest` bytes are padded, if the receiver can tell them from data that was
+// copied into the stream.
 Padding plan_padding(std::span<const Piece> pieces, uint32_t align, uint32_t smallest,
                      uint32_t header_length) noexcept;
 
-// Adds the stream of `length` bytes with its pads to the plan, as a copy; the plan has the header.
-// False: no buffer.
+// Adds the stream of `length` bytes with its pads to the plan, as a copy; the plan already has the
+// header. Returns false if there is no buffer.
 bool gather_padded(SendPlan& plan, std::span<const Piece> pieces, uint32_t align,
                    const Padding& padding, uint32_t length, Memory& memory) noexcept;
 

@@ -12,8 +12,8 @@ uint32_t pad_at(uint64_t offset, uint32_t align) {
   return static_cast<uint32_t>(-offset & (align - 1));
 }
 
-// Whatever an upper layer copied into the stream may be opaque data, too, of at most this many
-// bytes: it must lie below the threshold, since it is not padded.
+// What an upper layer copied into the stream may be opaque data too. Returns the largest length
+// that it may have; it must be below the threshold, since such data is not padded.
 uint32_t longest_copied(std::span<const Piece> pieces) {
   uint32_t longest = 0;
   uint32_t run = 0;
@@ -64,8 +64,7 @@ bool gather_padded(SendPlan& plan, std::span<const Piece> pieces, uint32_t align
   return true;
 }
 
-// Data that was fetched by RDMA Read has no pads before it, and an alignment that is none no
-// meaning.
+// Data that was fetched by RDMA Read has no pads before it, and an invalid alignment is ignored.
 OpaquePadding Responder::padding(const ServedCall& call) noexcept {
   if (call.part == nullptr)
     return {};

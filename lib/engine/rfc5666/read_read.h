@@ -1,4 +1,4 @@
-// The Read-Read model (RFC 5666 section 3.8): replies that stay in the responder's memory until the
+// The Read-Read model (RFC 5666 section 3.8): replies stay in the responder's memory until the
 // requester has read them.
 #pragma once
 
@@ -19,22 +19,23 @@
 namespace rrdk::engine {
 
 // The responder's part in the Read-Read model (RFC 5666 section 3.8): a reply whose items fit
-// neither inline nor the room that the call offers is sent with a Read list, and its memory is the
-// peer's to read until RDMA_DONE.
+// neither inline nor in the memory that the call offers is sent with a Read list. The peer may read
+// the reply's memory until RDMA_DONE.
 //
-//   kReplying   the keys are bound, then the reply is sent
-//   kExposed    until RDMA_DONE, or until done_wait_ns have passed, which ends the connection
-//   kRevoking   the keys are invalidated; then the call ends and its memory is free
+// kReplying   the keys are bound, then the reply is sent
+// kExposed    until RDMA_DONE, or until done_wait_ns have passed, which ends the connection
+// kRevoking   the keys are invalidated; then the call ends and its memory is free
 
 constexpr uint32_t kMaxExposedItems = 16;  // of one reply; proto::Limits::read_chunks of most peers
 
-// One reply that the peer is to read. A key covers one item, for this connection, to be read only.
+// One reply that the peer is to read. A key covers one item, is valid on this connection only, and
+// permits only reading.
 struct Exposure {
   ServedCall* call;
   uint32_t xid;
   uint64_t bytes;
   uint64_t since_ns;  // 0: no tick has seen it sent
-  bool acknowledged;  // RDMA_DONE came
+  bool acknowledged;  // RDMA_DONE has arrived
   uint16_t num_items;
   uint16_t bound;    // items whose binds were posted
   uint16_t revoked;  // items whose invalidations were posted
@@ -48,14 +49,15 @@ class ReplyExposer {
  public:
   explicit ReplyExposer(Common& common);
 
-  // Decides which items of the reply are read: as many, in order, as it takes for the rest to fit.
-  // `placed` are in Write chunks. False: it cannot be done.
+  // Decides which items of the reply the peer reads: the first ones, as many as must move for the
+  // rest to fit. `placed` ones are in Write chunks. Returns false if it is impossible.
   bool draft(ServedCall& call, MovedItems placed, uint32_t threshold) noexcept;
-  MovedItems left_out() const noexcept { return left_out_; }  // placed ones included
+  MovedItems left_out() const noexcept { return left_out_; }  // including the placed ones
   uint64_t reduced() const noexcept { return reduced_; }
   uint32_t header_length() const noexcept { return header_length_; }
 
-  // An exposure for what was drafted, its keys taken, in the header's Read list. Null: not now.
+  // Returns an exposure for what was drafted, with its keys taken and put into the header's Read
+  // list. Null if it must wait.
   Exposure* take(ServedCall& call) noexcept;
   void give(Exposure& exposure) noexcept;
   uint32_t taken() const noexcept { return taken_; }
@@ -84,10 +86,11 @@ class ReplyExposer {
 // The requester's part in the Read-Read model (RFC 5666 sections 3.5 and 3.8): a reply with a Read
 // list is read from the responder, then RDMA_DONE is sent.
 //
-//   kFree
-//   kWaiting   for RDMA Reads, some perhaps not yet posted (ORD)
-//   kDone      for the completion of the Send of RDMA_DONE
-// A call that is given up on leaves its reading behind, which goes on to RDMA_DONE.
+// kFree
+// kWaiting   for RDMA Reads; some may not have been posted yet (ORD)
+// kDone      for the completion of the Send of RDMA_DONE
+//
+// If a call is given up, its reading continues until RDMA_DONE.
 
 class Requester;
 
@@ -110,29 +113,30 @@ class ReplyReader {
     uint16_t num_chunks = 0;
     uint16_t num_segments = 0;
     uint16_t num_buffers = 0;
-    uint16_t segment = 0;  // how far Reads were posted: into this one,
-    uint16_t buffer = 0;   // to this one
+    uint16_t segment = 0;  // position up to which Reads were posted: in this segment,
+    uint16_t buffer = 0;   // into this buffer
     uint32_t segment_offset = 0;
     uint32_t buffer_offset = 0;
     std::array<proto::ReadChunk, kMostChunks> chunks;
     std::array<proto::Segment, kMostSegments> segments;
     std::array<Buffer, kMostBuffers> buffers;
-    std::array<uint32_t, kMostBuffers> lengths;  // used of each buffer
+    std::array<uint32_t, kMostBuffers> lengths;  // how much of each buffer is used
   };
 
   ReplyReader(Common& common, Requester& requester);  // control path
-  bool prepare();                                     // rooms. False: no buffers
+  bool prepare();                                     // takes memory for headers; false: no buffers
 
-  // Starts to read what the reply to `call` has in its Read list. Not kOk: it cannot be read.
+  // Starts to read what the reply to `call` has in its Read list. Returns another status than kOk
+  // if that is impossible.
   CallStatus begin(const OutgoingCall& call, const proto::ChunkLists& lists,
                    uint32_t inline_bytes) noexcept;
   void on_read_completed(Reading& reading) noexcept;
   void on_done_completed(Reading& reading) noexcept;
   bool emit_done(Reading& reading) noexcept;  // false: the send queue is full
-  void pump() noexcept;                       // posts what Reads it can
+  void pump() noexcept;                       // posts as many Reads as it can
   void on_dead() noexcept;
 
-  // The credits that RDMA_DONEs use are free again when a later call was answered.
+  // The credits that RDMA_DONEs use are free again when a later call has been answered.
   void note_call(uint32_t slot) noexcept { marks_[slot] = dones_sent_; }
   void note_answer(uint32_t slot) noexcept {
     auto fresh = static_cast<int32_t>(marks_[slot] - dones_returned_);
@@ -157,10 +161,10 @@ class ReplyReader {
   Buffer rooms_;
   base::Stack<Reading, &Reading::next> free_;
   base::Queue<Reading, &Reading::next> queued_;
-  std::vector<uint32_t> marks_;  // by slot: dones_sent_ when its call was sent
-  uint32_t dones_sent_ = 0;      // wrap
+  std::vector<uint32_t> marks_;  // for each slot: dones_sent_ when its call was sent
+  uint32_t dones_sent_ = 0;      // wraps
   uint32_t dones_returned_ = 0;
-  uint32_t held_ = 0;  // credits that RDMA_DONEs use, or will
+  uint32_t held_ = 0;  // credits that RDMA_DONEs use, or will use
 };
 
 }  // namespace rrdk::engine

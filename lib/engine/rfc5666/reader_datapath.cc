@@ -16,7 +16,7 @@ namespace {
 constexpr std::byte kZeros[3] = {};
 
 // Writes the fragments of a reply: the inline part, with the items that were read at their
-// Positions. The header's decoder has seen that they lie within the stream (V1-RL-08).
+// Positions. The header's decoder has checked that these lie within the stream (V1-RL-08).
 class ReplyAssembler {
  public:
   ReplyAssembler(ReplyReader::Reading& reading, OutgoingCall& call, uint32_t first)
@@ -77,7 +77,7 @@ CallStatus ReplyReader::begin(const OutgoingCall& call, const proto::ChunkLists&
     common_.refused(too_much ? Refusal::kTooManyBytes : Refusal::kReadListInReply);
     return CallStatus::kMalformedReply;
   }
-  if (free_.empty())  // many calls were given up on while they were read
+  if (free_.empty())  // many calls were given up while their replies were read
     return CallStatus::kNoMemory;
   Reading& reading = free_.pop();
   reading.xid = call.xid;
@@ -99,7 +99,7 @@ CallStatus ReplyReader::begin(const OutgoingCall& call, const proto::ChunkLists&
   return CallStatus::kOk;
 }
 
-// A buffer for each chunk, and more for one that is larger than any.
+// Takes a buffer for each chunk, and more for a chunk that is larger than any buffer.
 bool ReplyReader::take_buffers(Reading& reading) noexcept {
   reading.num_buffers = 0;
   for (uint32_t i = 0; i < reading.num_chunks; ++i) {
@@ -119,7 +119,8 @@ bool ReplyReader::take_buffers(Reading& reading) noexcept {
   return true;
 }
 
-// Reads in the order of the lists. A reading leaves the queue when all of its Reads were posted.
+// Posts Reads in the order of the lists. A reading leaves the queue when all of its Reads have been
+// posted.
 void ReplyReader::pump() noexcept {
   while (!queued_.empty() && common_.up()) {
     Reading& reading = *queued_.front();
@@ -176,7 +177,7 @@ void ReplyReader::on_read_completed(Reading& reading) noexcept {
     finish(reading);
 }
 
-// RDMA_DONE first: it gives the responder its memory back.
+// RDMA_DONE comes first: it gives the responder its memory back.
 void ReplyReader::finish(Reading& reading) noexcept {
   OutgoingCall* call = requester_.reading_call(reading.xid);
   CallStatus status = call != nullptr ? deliver(reading, *call) : CallStatus::kOk;
@@ -249,7 +250,7 @@ void ReplyReader::hold(int32_t more) noexcept {
   requester_.window.set_held(held_);
 }
 
-// The call that still waits for what is read for its reply.
+// Returns the call that still waits for its reply to be read.
 OutgoingCall* Requester::reading_call(uint32_t xid) noexcept {
   Slot& slot = slots_[xid & ((1u << slot_bits_) - 1)];
   bool waits = slot.xid == xid && slot.call != nullptr && !slot.unanswered &&

@@ -1,5 +1,5 @@
-// What is registered (rrdk/extensions.h): checked, once, so that it need not be asked again while
-// it is used; and those of the transport properties at work.
+// What an application registers (rrdk/extensions.h): it is checked once, so that it need not be
+// checked when it is used. Also the registered transport properties at work.
 #include "rrdk/extensions.h"
 
 #include <algorithm>
@@ -124,8 +124,9 @@ bool Extensions::together(uint32_t one, uint32_t other) const noexcept {
 
 namespace rrdk::engine {
 
-// Transport properties that others have registered (rrdk/extensions.h): said, heard and handed on.
-// Requests to change one are rejected, as of all but the Receive Buffer Size.
+// Transport properties that applications have registered (rrdk/extensions.h): sent, received and
+// handed on. Requests to change one are rejected, like those for all properties except the Receive
+// Buffer Size.
 
 using proto::Property;
 using proto::PropertySet;
@@ -136,7 +137,7 @@ std::span<const TransportProperty> Properties::registered() const noexcept {
   return known != nullptr ? known->properties() : std::span<const TransportProperty>();
 }
 
-// Returns how many there are in `set` then.
+// Returns the number of properties in `set` afterwards.
 uint32_t Properties::add_registered(std::span<Property> set, uint32_t count) const noexcept {
   for (const TransportProperty& property : registered()) {
     if (property.says)
@@ -145,7 +146,7 @@ uint32_t Properties::add_registered(std::span<Property> set, uint32_t count) con
   return count;
 }
 
-// A value that is not valid makes the set faulty (V2D4-PROP-09). Opaque ones have no `check`.
+// An invalid value makes the whole set faulty (V2D4-PROP-09). Opaque ones have no `check`.
 bool Properties::are_values(const PropertySet& set) const noexcept {
   bool right = true;
   set.for_each([&](uint32_t, const Property& said) {
@@ -161,12 +162,12 @@ bool Properties::are_values(const PropertySet& set) const noexcept {
 // is not in that CONNPROP, or is in its rdma_nochg, does not change afterwards (draft-04 section
 // 5.3.1).
 void Properties::hear_registered(const PropertySet& set, const PropertySubset* stays) noexcept {
-  struct Last {  // of several (V2D4-PROP-15)
+  struct Last {  // the last of several entries (V2D4-PROP-15)
     std::optional<Property> said;
     uint32_t index = 0;
   };
   std::array<Last, kMostProperties> lasts;
-  // Once through what the peer has said, which may be very much.
+  // A single pass over what the peer has sent, which may be very long.
   set.for_each([&](uint32_t index, const Property& said) {
     Last* last = lasts.data();
     for (const TransportProperty& known : registered()) {

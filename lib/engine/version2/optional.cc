@@ -57,8 +57,8 @@ class Answer final : public OptionAnswer {
   std::array<std::byte, kMostOptionPayload> payload_;
 };
 
-// A copy of a request's bytes, for as long as it is served: others may get at the Receive that its
-// header was read from meanwhile.
+// A copy of a request's bytes for the time that it is served: the Receive with its header may be
+// used again meanwhile.
 class Kept {
  public:
   explicit Kept(std::span<const std::byte> bytes) : length_(bytes.size()) {
@@ -104,9 +104,9 @@ bool has_xid(std::span<const std::byte> payload, uint32_t xid) noexcept {
   return payload.empty() || xdr::load_u32(payload.data()) == xid;
 }
 
-// The requester: one is sent in a call's place, and ends as one.
+// The requester: a message is sent in place of a call, and ends as a call does.
 
-// Direction CALL, an XID and a request for credits as every call has them (draft-04 section 6.2.2).
+// Direction CALL, an XID and a request for credits as in every call (draft-04 section 6.2.2).
 Requester::Plan Requester::plan_option(OutgoingCall& call) noexcept {
   const Optional& option = *call.option;
   if (common_.wire == proto::Wire::kVersion1)
@@ -148,8 +148,8 @@ Requester::Plan Requester::plan_option(OutgoingCall& call) noexcept {
   return Plan::kReady;
 }
 
-// The slot that it answers: one of a request, or one that was given up on, whose credit it gives
-// back. None: `reason` says why.
+// Returns the slot that the message answers: that of a request, or of one that was given up, whose
+// credit the answer returns. If null, `reason` says why.
 Requester::Slot* Requester::slot_of_option(const proto::Header& header, Refusal& reason) noexcept {
   const OptionType* type = option_type(common_, header.option.type);
   bool is_answer = header.direction == proto::Direction::kReply;
@@ -170,7 +170,7 @@ CallStatus Requester::bad_option(const OutgoingCall& call, Refusal reason) noexc
   return malformed(reason);
 }
 
-// Taken over as a copy: the Receive is posted again.
+// Takes the answer over as a copy: the Receive is posted again.
 CallStatus Requester::read_option(OutgoingCall& call, const proto::Header& header,
                                   std::span<const std::byte> message,
                                   uint32_t header_length) noexcept {
@@ -204,7 +204,7 @@ void Requester::tell_refused(const OutgoingCall& call) noexcept {
     tell(common_, *type, unknown ? Why::kUnsupported : Why::kRefused, error.raw);
 }
 
-// What came under the XID of a request, whatever it is.
+// Ends the request whose XID the message has, whatever the message is.
 CallStatus Requester::end_option(OutgoingCall& call, const proto::Header& header,
                                  const proto::Decoded& decoded,
                                  std::span<const std::byte> message) noexcept {
@@ -222,8 +222,8 @@ CallStatus Requester::end_option(OutgoingCall& call, const proto::Header& header
   return status;
 }
 
-// The responder: checked, served and answered at once, on the spot. Each counts as a call until
-// then, against the grant too (V2D0-OPT-06).
+// The responder: a request is checked, served and answered at once. Until then it counts as a call,
+// also against the grant (V2D0-OPT-06).
 
 void Responder::refuse_option(ServedCall& call, const OptionType& type, Why why, Refusal reason,
                               ErrorCode code) noexcept {
@@ -232,15 +232,15 @@ void Responder::refuse_option(ServedCall& call, const OptionType& type, Why why,
   answer_error(call, code);
 }
 
-// A whole message of type RDMA2_OPTIONAL that is a request (draft-04 sections 4.1 and 6.2.4).
+// A complete message of type RDMA2_OPTIONAL that is a request (draft-04 sections 4.1 and 6.2.4).
 void Responder::take_option(ServedCall& call, std::span<const std::byte> message,
                             uint32_t header_length) noexcept {
   const proto::OptionBody& body = call.part->header.option;
   const OptionType* type = option_type(common_, body.type);
   if (type == nullptr)
     return refuse_type(call);
-  // A client serves none: Requester ignores them. But over shm a call in a Receive may have become
-  // one since that looked.
+  // A client serves none: Requester ignores them. But over shm the peer can turn a call in a
+  // Receive into a request after the Requester has looked at it.
   if (type->serve == nullptr || common_.options.role == Role::kRequester)
     return refuse_option(call, *type, Why::kDirection, Refusal::kOptionDirection,
                          ErrorCode::kBadHeader);

@@ -1,6 +1,6 @@
 // Messages of registered types, RDMA2_OPTIONAL of draft-04 and RDMA_OPTIONAL of draft-00: what both
-// halves ask of one. A request takes a credit as a call does, its answer or error gives it back
-// (V2D0-OPT-06). All of it is off the way of calls.
+// halves need to check. A request takes a credit as a call does; its answer or error returns the
+// credit (V2D0-OPT-06). None of this is on the path of calls.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace rrdk::engine {
 
-// Room for any header of one, and the pad of its data.
+// Holds any header of such a message, and the pad of its data.
 constexpr uint32_t kOptionHeaderRoom = 32;
 
 inline const OptionType* option_type(const Common& common, uint32_t type) noexcept {
@@ -27,8 +27,8 @@ inline void tell(const Common& common, const OptionType& type, OptionError::Why 
   type.on_error({why, type.type, code, common.known_as}, type.context);
 }
 
-// What is wrong with data and payload of a message of that type; null: nothing. Of a request that
-// is not sent yet the payload's XID is not looked at.
+// What is wrong with the data and payload of a message of that type; null: nothing. The payload's
+// XID is not checked in a request that has not been sent yet.
 struct OptionFault {
   OptionError::Why why;
   Refusal reason;

@@ -17,8 +17,8 @@ using proto::PropertyBody;
 
 namespace {
 
-constexpr uint32_t kRoom = 256;  // of each message but CONNPROP
-// Of CONNPROP, with values of the largest size: less than any Receive has.
+constexpr uint32_t kRoom = 256;  // for each message other than CONNPROP
+// For CONNPROP, with values of the largest size: smaller than any Receive.
 constexpr uint32_t kAnnouncementRoom =
     64 + static_cast<uint32_t>(kMostProperties * (8 + kMostPropertyValue));
 static_assert(kAnnouncementRoom <= proto::kInlineThreshold);
@@ -33,7 +33,7 @@ Word word(uint32_t value) {
   return bytes;
 }
 
-// A subset being made: element N is bit N mod 32 of word N div 32.
+// A subset being built: element N is bit N mod 32 of word N div 32.
 class Subset {
  public:
   void add(uint32_t index) {
@@ -47,7 +47,7 @@ class Subset {
   uint32_t count_ = 0;
 };
 
-// Both known properties are one word. Empty: the default (V2D4-PROP-07).
+// Both known properties are one word. An empty one means the default (V2D4-PROP-07).
 bool read_word(const proto::Property& property, uint32_t otherwise, uint32_t& value) {
   value = property.data.empty() ? otherwise : 0;
   if (property.data.size() == sizeof(uint32_t))
@@ -63,7 +63,7 @@ bool read_change(const proto::PropertySet& set, PropertyChange& change) noexcept
   set.for_each([&](uint32_t index, const proto::Property& property) {
     uint32_t value = 0;
     if (property.id == proto::kReceiveBufferSize) {
-      // Below 1024 no version has its threshold (V2D4-PROP-25).
+      // No version has a threshold below 1024 (V2D4-PROP-25).
       right &=
           read_word(property, kDefaults.receive_size, value) && value >= proto::kInlineThreshold;
       change.receive_size = value;
@@ -112,7 +112,8 @@ Properties::Outgoing* Properties::idle(std::span<Outgoing> kind) noexcept {
   return found != kind.end() && take_room() ? &*found : nullptr;
 }
 
-// XIDs that no call of ours has, so that an error can be told apart (V2D4-POP-15).
+// Returns an XID that no call of ours has, so that an error about it can be told apart
+// (V2D4-POP-15).
 uint32_t Properties::next_xid() noexcept {
   return requester_.other_xid(++counter_);
 }
@@ -135,15 +136,15 @@ bool Properties::emit(Outgoing& message) noexcept {
   return true;
 }
 
-// A client asks for credits in all of them, a server grants (V2D4-POP-30).
+// In all of these messages a client asks for credits and a server grants them (V2D4-POP-30).
 void Properties::send(Outgoing& message, proto::PropertyMessage content) noexcept {
   bool is_client = common_.options.role == Role::kRequester;
   content.credits = is_client ? requester_.asked : responder_.grant.last();
   post(message, proto::encode(content, {message.room.data, message.room.length}));
 }
 
-// What we support of backward messages: at a client the calls, at a server the replies to its own
-// calls (section 5.2.2).
+// Which backward messages we support: a client states it for the calls, a server for the replies to
+// its own calls (section 5.2.2).
 proto::BackwardSupport Properties::own_backward_support() const noexcept {
   if (!common_.both_ways())
     return proto::BackwardSupport::kNone;
@@ -243,7 +244,7 @@ void Properties::on_message(const proto::Header& header,
   }
 }
 
-// A server that hears it before any call answers at once, so that the client may go on
+// A server that receives CONNPROP before any call answers at once, so that the client may continue
 // (V2D4-NEG-09).
 void Properties::on_connprop(const proto::Header& header, const PropertyChange& change,
                              const PropertyBody& body) noexcept {
@@ -264,8 +265,8 @@ void Properties::on_connprop(const proto::Header& header, const PropertyChange& 
     announce_all(common_.options.role == Role::kResponder ? header.xid : 0);
 }
 
-// Of what was said to stay only a smaller size is believed, which alone could cost the connection
-// (V2D4-POP-28).
+// The peer declared some values constant. Only a smaller size is accepted for these, because
+// ignoring that could cost the connection (V2D4-POP-28).
 void Properties::on_updprop(const PropertyChange& change) noexcept {
   bool smaller = change.receive_size && *change.receive_size < peer_.receive_size;
   if (change.backward || (change.receive_size && !peer_size_moves_))
@@ -281,7 +282,7 @@ void Properties::on_reqprop(const proto::Header& header, const PropertyBody& bod
     return;
   }
   Outgoing* answer = idle(answers_);
-  if (answer == nullptr) {  // it will take that for a refusal
+  if (answer == nullptr) {  // the peer will take that for a refusal
     common_.refused(Refusal::kManyRequests);
     return;
   }
@@ -313,15 +314,15 @@ void Properties::on_reqprop(const proto::Header& header, const PropertyBody& bod
   apply();
 }
 
-// True: our Receives have the size that is wanted. Less is so at once, more when the smaller ones
-// are gone, and then an UPDPROP tells.
+// Returns true if our Receives have the wanted size. A smaller size takes effect at once, a larger
+// one when the smaller Receives are used up; an UPDPROP then reports it.
 bool Properties::grant(uint32_t wanted) noexcept {
   const bool at_hand = common_.receives.shared() && wanted <= common_.receives.size();
   if (wanted > size_ && !at_hand) {
     raise(std::min(wanted, common_.options.max_receive_size));
     return false;
   }
-  common_.receives.resize(wanted);  // and no larger any more
+  common_.receives.resize(wanted);  // no longer any larger
   common_.counters.receive_size_changes += wanted != size_;
   size_ = wanted;
   return true;
@@ -352,17 +353,17 @@ bool Properties::request(uint32_t receive_size) noexcept {
   request_late_ = false;
   request_xid_ = next_xid();
   wanted_ = receive_size;
-  largest_ = std::max(largest_, receive_size);  // we mean to use it
+  largest_ = std::max(largest_, receive_size);  // we intend to use it
   waits_since_ns_ = 0;
-  apply();  // what is asked for is kept to at once, if it is less (V2D4-PROP-24)
+  apply();  // if it is smaller, what we ask for applies at once (V2D4-PROP-24)
   send(*request,
        {.type = MessageType::kReqProp, .xid = request_xid_, .set = set, .first = {}, .second = {}});
   return true;
 }
 
-// An entry in none of the three sets, or in more than one, is refused (V2D4-POP-24). Properties
-// that were not asked for are ignored (V2D4-POP-22). A late answer counts only if it makes our
-// Sends smaller (V2D4-POP-25).
+// An entry in none of the three sets, or in more than one, counts as refused (V2D4-POP-24).
+// Properties that were not asked for are ignored (V2D4-POP-22). A late answer counts only if it
+// makes our Sends smaller (V2D4-POP-25).
 void Properties::on_resprop(const proto::Header&, const PropertyChange& change,
                             const PropertyBody& body) noexcept {
   bool done = body.first.has(0);
@@ -388,8 +389,8 @@ void Properties::end_request(bool refused) noexcept {
   apply();
 }
 
-// The peer does not know property messages: what we announced does not count, and it has no use for
-// more (V2D4-POP-05, V2D4-POP-32).
+// The peer does not know property messages: what we announced does not count, and no more are sent
+// (V2D4-POP-05, V2D4-POP-32).
 void Properties::give_up_on_peer() noexcept {
   peer_refuses_ = true;
   size_ = std::min(size_, proto::kInlineThreshold2);

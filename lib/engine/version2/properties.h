@@ -1,15 +1,15 @@
-// Transport properties of draft-04 (section 5), one end's half: what it says of itself, what it has
-// heard of the peer, what it asks for and answers.
+// Transport properties of draft-04 (section 5), one end's half: what it announces, what it has
+// received from the peer, what it asks for and answers.
 //
-// Their messages take no credits; each end has Receives beyond those that back its grants for them
-// (kPropertyReceives in engine/common.h), and of each kind below at most one message is on its way
-// (V2D4-POP-29).
+// Property messages take no credits. Each end has Receives for them beyond those that back its
+// grants (kPropertyReceives in engine/common.h), and at most one message of each kind below is in
+// flight (V2D4-POP-29).
 //
-// A Receive Buffer Size goes up only when no smaller Receive is posted any more, and down only when
-// the peer asks for it (section 5.2.1). Calls that were sent without a Reply chunk rely on the old
-// size, and a request for less can cross them on the wire. So the request is rejected while a reply
-// to such a call may be larger; and until the answer comes, the end that asked holds back replies
-// that are larger than what it asked for.
+// A Receive Buffer Size increases only when no smaller Receive is posted any more, and decreases
+// only when the peer asks for it (section 5.2.1). Calls that were sent without a Reply chunk rely
+// on the old size, and a request for a smaller size can cross them on the wire. So the request is
+// rejected while a reply to such a call may be larger. Until the answer comes, the end that asked
+// holds back replies that are larger than what it asked for.
 #pragma once
 
 #include <algorithm>
@@ -30,14 +30,14 @@ struct Common;
 class Requester;
 class Responder;
 
-// The two properties of draft-04 section 5.2, as values: what is known of an end, with the defaults
-// of one that says nothing.
+// The two properties of draft-04 section 5.2, as values: what is known about an end, initially the
+// defaults for an end that says nothing.
 struct PropertyValues {
   uint32_t receive_size = proto::kInlineThreshold2;
   proto::BackwardSupport backward = proto::BackwardSupport::kInline;
 };
 
-// What a set says of them; of several entries the last one counts (V2D4-PROP-15).
+// What a set says about them. If there are several entries, the last one counts (V2D4-PROP-15).
 struct PropertyChange {
   std::optional<uint32_t> receive_size;
   std::optional<proto::BackwardSupport> backward;
@@ -45,8 +45,8 @@ struct PropertyChange {
   uint32_t backward_index = 0;
 };
 
-// False: a known property has data that is no value for it (V2D4-PROP-09, V2D4-PROP-13), which
-// makes the whole set faulty. Others are passed over.
+// Reads the known properties of a set; others are skipped. Returns false if one has invalid data
+// (V2D4-PROP-09, V2D4-PROP-13), which makes the whole set faulty.
 bool read_change(const proto::PropertySet& set, PropertyChange& change) noexcept;
 
 class Properties {
@@ -61,23 +61,24 @@ class Properties {
 
   Properties(Common& common, Requester& requester, Responder& responder) noexcept;
 
-  // Draft-04 is spoken, and the peer has said something in it: it is told what we are, once
-  // (V2D4-NEG-08).
+  // Called when draft-04 is spoken and the peer has sent something in it: announces our properties,
+  // once (V2D4-NEG-08).
   void announce() noexcept {
     if (!announced_) [[unlikely]]
       announce_all(0);
   }
-  // One of the four types, at the end that it is for.
+  // Handles one of the four types, at the end that it is for.
   void on_message(const proto::Header& header, std::span<const std::byte> message) noexcept;
-  // An error that answers no call. False: nor a message of ours.
+  // Handles an error that answers no call. Returns false if it does not answer a message of ours
+  // either.
   bool on_error(const proto::Header& header) noexcept;
 
-  // Asks for Receives of that size at the peer. False: it has not said that its size may change, it
-  // has not answered the last request, or it does not know requests.
+  // Asks the peer for Receives of that size. Returns false if the peer has not said that its size
+  // may change, has not answered the last request, or does not know requests.
   bool request(uint32_t receive_size) noexcept;
   bool requested() const noexcept { return request_waits_; }
-  // Posts larger Receives from now on; the peer is told when there are no others. False: they are
-  // not larger, or larger than ConnectionOptions::max_receive_size.
+  // Posts larger Receives from now on; the peer is told when no others are left. Returns false if
+  // they are not larger, or larger than ConnectionOptions::max_receive_size.
   bool raise(uint32_t receive_size) noexcept;
 
   // Whether a Send of that many bytes only has to wait for the answer to request().
@@ -85,12 +86,12 @@ class Properties {
     return request_waits_ && bytes <= std::min(peer_.receive_size, largest_);
   }
 
-  // Brings what every call asks for into the caches.
+  // Brings what every call reads into the caches.
   void prefetch() const noexcept { base::prefetch_lines(this, &room_); }
   const PropertyValues& peer() const noexcept { return peer_; }
   uint32_t receive_size() const noexcept { return size_; }  // as the peer knows it
 
-  bool emit(Outgoing& message) noexcept;  // False: the send queue is full
+  bool emit(Outgoing& message) noexcept;  // false: the send queue is full
   void on_sent(Outgoing& message) noexcept { message.busy = !message.job.settled(); }
   bool waiting() const noexcept;
   void pump() noexcept;
@@ -103,7 +104,7 @@ class Properties {
  private:
   proto::BackwardSupport own_backward_support() const noexcept;
   bool take_room() noexcept;
-  Outgoing* idle(std::span<Outgoing> kind) noexcept;  // null: none, or no room
+  Outgoing* idle(std::span<Outgoing> kind) noexcept;  // null: none is free, or there is no memory
   void announce_all(uint32_t xid) noexcept;
   void announce_size() noexcept;
   uint32_t next_xid() noexcept;
@@ -128,18 +129,18 @@ class Properties {
   void apply() noexcept;
 
   Common& common_;
-  // What every call asks for.
+  // Read by every call.
   bool announced_;        // or they are switched off
   bool delayed_ = false;  // CONNPROP waits for a buffer
   bool request_waits_ = false;
   bool request_late_ = false;                    // it ended without an answer
-  bool peer_said_ = false;                       // by CONNPROP
+  bool peer_said_ = false;                       // in CONNPROP
   bool peer_size_moves_ = false;                 // it was in CONNPROP, and not in rdma_nochg
-  bool peer_refuses_ = false;                    // it does not know them
+  bool peer_refuses_ = false;                    // it does not know property messages
   uint32_t size_ = proto::kInlineThreshold2;     // of our Receives, as the peer knows it
   uint32_t largest_ = proto::kInlineThreshold2;  // of our Sends
   PropertyValues peer_;
-  uint32_t moving_ = 0;  // of the registered ones: those that the peer may change; bits
+  uint32_t moving_ = 0;  // registered properties that the peer may change; a bit mask
   uint32_t counter_ = 0;
   uint32_t announcement_xid_ = 0;
   uint32_t request_xid_ = 0;
@@ -147,9 +148,10 @@ class Properties {
   uint64_t waits_since_ns_ = 0;
   Requester& requester_;
   Responder& responder_;
-  Buffer room_;  // of the three
+  Buffer room_;  // for the three kinds of messages
   Outgoing announcement_;
-  // One of each is on its way at a time; but the peer may have reacted before its Send is reported.
+  // One of each kind is in flight at a time, but the peer may have reacted before its Send is
+  // reported.
   static constexpr uint32_t kOfAKind = 4;
   std::array<Outgoing, kOfAKind> requests_, answers_;
 };
