@@ -64,6 +64,35 @@ TEST(Client, CallsBeyondTheCreditsWaitForTheirTurn) {
   }
 }
 
+// A call that waits goes out in the pass that takes the answer which brings its credit: nothing
+// else would make the core look at that connection before its next tick.
+TEST(Client, CallsThatWaitGoOutBehindTheAnswerThatLetsThem) {
+  constexpr uint32_t kServers = 0, kClients = 1;  // cores
+  Ends ends({.embedded_cores = 2}, {}, {.credits = 1},
+            {{.binding = &kBinding, .procedures = kTable}}, "iwarp://127.0.0.1:0");
+  auto connection = ends.client->connect(ends.uri, kClients).value();
+  open_window(*connection);
+  {
+    EndingCall first(*connection), second(*connection);
+    for (EndingCall* call : {&first, &second}) {
+      call->begin(0);
+      call->submit();
+    }
+    const auto pass = [&](uint32_t core) { return [&, core] { return ends.runtime->poll(core); }; };
+    const auto calls = [&] { return ends.server->stats()[Counter::kCallsReceived]; };
+    const uint64_t before = calls();
+    pass(kClients)();
+    wait_until([&] { return calls() == before + 1; }, pass(kServers));
+    pass(kServers)();  // what it has answered leaves by then
+    wait_until([&] { return first.ended() == 1; }, pass(kClients));
+    wait_until([&] { return calls() == before + 2; }, pass(kServers));
+    ends.until([&] { return second.ended() == 1; });
+    EXPECT_EQ(second.call.status(), CallStatus::kOk);
+  }
+  connection.reset();
+  ends.end();
+}
+
 TEST(Client, ACallThatNobodyAnswersTimesOut) {
   for (Cores cores : {Cores::kEmbedded, Cores::kDedicated, Cores::kWorkers}) {
     World world(cores);
