@@ -1,5 +1,5 @@
-// What is rare in the life of a Call and of its Caller: a Call's end, waiting for a call's end,
-// what a program does wrong, credentials, and calls that no connection takes.
+// The rare parts in the life of a Call and of its Caller: a Call's destruction, waiting for a
+// call's end, a program's mistakes, credentials, and calls that no connection takes.
 #include "calls/calls.h"
 
 #include <linux/futex.h>
@@ -37,7 +37,7 @@ const char* name_of(const Binding* binding, uint32_t procedure) {
 
 void CallEnd::tell() noexcept {
   if (state_.exchange(kEnded, std::memory_order_acq_rel) == kAsleep)
-    // It may have woken and gone by now: the address is all that the kernel is told.
+    // The waiter may have woken and gone by now: the kernel gets only the address.
     syscall(SYS_futex, &state_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
 }
 
@@ -68,7 +68,7 @@ Call::~Call() {
   Caller::Impl& caller = c.caller;
   c.abandon();
   c.abandon();
-  // Again each time: a callback that was running may have submitted it once more.
+  // Checked again each time: a callback that was running may have submitted the call once more.
   auto has_ended = [&] {
     c.abandon();
     return !c.busy();
@@ -108,8 +108,8 @@ CallStatus Call::submit_and_wait() {
   return c.wait_for_end();
 }
 
-// The core ends it at its deadline. A core that is not polled does not, and then the call is let go
-// of: a caller that sets a deadline does not want to wait for ever.
+// The core ends the call at its deadline. A core that is not polled does not; then the call is
+// detached, since a caller that sets a deadline does not want to wait for ever.
 CallStatus Call::Impl::wait_for_end() {
   Runtime::Impl& runtime = caller.runtime;
   runtime::StallWatch watch(caller.core(), "submit_and_wait() on", caller.address());
@@ -130,7 +130,7 @@ CallStatus Call::Impl::wait_for_end() {
       watch.look();
       std::this_thread::yield();
     }
-    // Once it is not in flight its callback is about to tell.
+    // Once it is not in flight, its callback is about to signal the end.
     if (base::Tsc::now_ns() > last_ns && in_flight.load(std::memory_order_acquire)) {
       let_go.store(true, std::memory_order_relaxed);
       cancel_quietly();
@@ -141,8 +141,8 @@ CallStatus Call::Impl::wait_for_end() {
   return status;
 }
 
-// Cancels what is in flight; its callback does not come any more. A callback that is running on the
-// core may be using the call meanwhile.
+// Cancels what is in flight, and no callback follows. A callback that is running on the core may
+// still use the call.
 void Call::Impl::cancel_quietly() noexcept {
   completion.store(no_callback, std::memory_order_relaxed);
   caller.cancel(*this);
@@ -190,7 +190,7 @@ void Call::Impl::refuse_in_child() noexcept {
   status = CallStatus::kInvalidCall;
 }
 
-// False: nothing can be submitted, not even in order to end at once.
+// Returns false if nothing can be submitted, not even in order to end at once.
 bool Call::Impl::refuse_submit() noexcept {
   if (base::forked) {
     refuse_in_child();
@@ -325,7 +325,7 @@ void Caller::Impl::end_unconnected(Call::Impl& call) noexcept {
 }
 
 void Caller::Impl::end_failing() noexcept {
-  CallList ending = failing_.take();  // what callbacks submit is for the next time
+  CallList ending = failing_.take();  // what callbacks submit waits for the next time
   while (!ending.empty()) {
     deliver(ending.pop());
     queued_.fetch_sub(1, std::memory_order_release);

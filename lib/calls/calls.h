@@ -1,4 +1,4 @@
-// What is behind a rrdk::Call and a rrdk::Caller.
+// The implementation of rrdk::Call and rrdk::Caller.
 #pragma once
 
 #include <array>
@@ -30,14 +30,14 @@ namespace rrdk {
 // The completion of a call whose end is not reported.
 inline void no_callback(Call&, void*) {}
 
-// What submit_and_wait() sleeps on, a second at a time: std::atomic::wait() has no limit. The
-// kernel is entered only for a waiter that sleeps.
+// What submit_and_wait() sleeps on, a second at a time, since std::atomic::wait() has no time
+// limit. The kernel is entered only for a waiter that sleeps.
 class CallEnd {
  public:
   void expect() noexcept { state_.store(kAwake, std::memory_order_relaxed); }
   bool is_here() const noexcept { return state_.load(std::memory_order_acquire) == kEnded; }
   void tell() noexcept;
-  // False: not within a second.
+  // Returns false if the call has not ended within a second.
   bool wait() noexcept;
 
  private:
@@ -48,24 +48,25 @@ class CallEnd {
   std::atomic<uint32_t> state_ = kAwake;
 };
 
-// What is behind a Call.
+// The implementation of a Call.
 //
-//   phase      who has the call                  waits for
-//   kIdle      its caller, or the core's inbox   submit(), then the core's next pass
-//   kWaiting   the Caller::Impl                  a connection, deadline, cancel or its giving up
-//   kEngine    the engine                        reply, deadline, cancel or the connection's end
-//   kEnded     the core's deferred ends          the core's next pass, then the callback
-// A call whose connection is lost goes from kEngine back to kWaiting, if the policy says so.
+// phase      who has the call                  waits for
+// kIdle      its caller, or the core's inbox   submit(), then the core's next pass
+// kWaiting   the Caller::Impl                  a connection, deadline, cancel or its giving up
+// kEngine    the engine                        reply, deadline, cancel or the connection's end
+// kEnded     the core's deferred ends          the core's next pass, then the callback
 //
-// It can outlive its Call: one that is destroyed in a pass of its core goes when it is no longer
-// busy().
+// A call whose connection is lost returns from kEngine to kWaiting if the policy says so.
+//
+// The object can outlive its Call: if that is destroyed in a pass of its core, the object is
+// destroyed when it is no longer busy().
 //
 // It is one object with the engine's record of the call, which comes first. A plain call touches
-// what that has before `chunks`, and of this what is between `owner` and `caller_held`: nine cache
-// lines, and one more if it comes from another thread.
+// the members of that before `chunks`, and of this those between `owner` and `caller_held`: nine
+// cache lines, and one more if the call comes from another thread.
 struct Call::Impl : engine::OutgoingCall, runtime::WorkItem {
   enum class Phase : uint8_t { kIdle, kWaiting, kEngine, kEnded };
-  // What begin() returns when it is refused.
+  // What begin() returns if it refuses.
   struct Refused {
     explicit Refused(Memory& memory) : encoder(message, memory, 0, 0) { encoder.fail(); }
     Message message;
@@ -74,13 +75,14 @@ struct Call::Impl : engine::OutgoingCall, runtime::WorkItem {
   struct Farewell : runtime::WorkItem {
     Impl* call = nullptr;
   };
-  // Through the inbox by itself, since the call's own item may be there. While the core looks at
-  // it, the callback may have made the next call, and that one may be cancelled, too: so what is
-  // meant and whether the item is on its way are one word.
+  // A cancellation passes through the inbox as an item of its own, since the call's item may be
+  // there. While the core handles it, the callback may have made the next call, and that call may
+  // be cancelled, too. So the call that is meant, and whether the item is queued, are one word.
   struct Cancel : runtime::WorkItem {
-    // Any thread. True: the item is to be put into the inbox; else it is there, or being looked at,
-    // or a later call is meant: one that comes late must not take its place. It is written even if
-    // it stays the same, so that the core sees `cancel_wanted`.
+    // Any thread. Returns true if the item must be put into the inbox. Returns false if it is
+    // already there, is being handled, or if a later call is meant: a late request must not take
+    // that one's place. The word is written even if it stays the same, so that the core sees
+    // `cancel_wanted`.
     bool ask(uint64_t submitted) noexcept {
       uint64_t before = meant.load(std::memory_order_relaxed);
       while (before <= submitted &&
@@ -89,13 +91,14 @@ struct Call::Impl : engine::OutgoingCall, runtime::WorkItem {
       }
       return before == 0;
     }
-    // The core, when it has seen to `looked_at`. False: that is another one by now.
+    // Called by the core when it has handled `looked_at`. Returns false if another call is meant by
+    // now.
     bool end(uint64_t& looked_at) noexcept {
       return meant.compare_exchange_strong(looked_at, 0, std::memory_order_acq_rel);
     }
 
     Impl* call = nullptr;
-    std::atomic<uint64_t> meant = 0;  // serial of the call; 0: the item is not on its way
+    std::atomic<uint64_t> meant = 0;  // serial of the call; 0: the item is not queued
   };
 
   Impl(Call& owner_in, std::shared_ptr<Caller::Impl> caller_in)
@@ -104,13 +107,13 @@ struct Call::Impl : engine::OutgoingCall, runtime::WorkItem {
     farewell.call = this;
   }
 
-  // Whether a thread may still come to it: from submit() until the callback has returned, and while
-  // a cancel() is on its way.
+  // Whether a thread may still access the object: from submit() until the callback has returned,
+  // and while a cancel() is queued.
   bool busy() const noexcept {
     return is_in_flight() || cancelling.meant.load(std::memory_order_acquire) != 0;
   }
   bool is_in_flight() const noexcept {
-    // In this order: deliver() sets the second before it clears the first.
+    // In this order, since deliver() sets the second before it clears the first.
     return in_flight.load(std::memory_order_acquire) || delivering.load(std::memory_order_acquire);
   }
 
@@ -122,7 +125,7 @@ struct Call::Impl : engine::OutgoingCall, runtime::WorkItem {
   bool has_space(size_t segments) noexcept;
   void add_room(std::span<const MemorySpan> segments) noexcept;
   void add_room(Buffer room, uint32_t length) noexcept;
-  // Whether it may be sent; else why not.
+  // Whether the call may be sent; otherwise why not.
   CallStatus check() noexcept;
   void plan_reply() noexcept;
   // The memory that is offered for results.
@@ -133,7 +136,7 @@ struct Call::Impl : engine::OutgoingCall, runtime::WorkItem {
   void cancel_quietly() noexcept;
   void abandon() noexcept;
   CallStatus wait_for_end();
-  // Misuse.
+  // Refuses a misuse.
   Encoder& refuse_begin() noexcept;
   bool refuse_submit() noexcept;
   void refuse_retired() noexcept;
@@ -143,35 +146,36 @@ struct Call::Impl : engine::OutgoingCall, runtime::WorkItem {
   Caller::Impl& caller;
   std::optional<Encoder> args;
   Decoder decoder;          // of the results
-  base::Links<Impl> links;  // in the one of the caller's lists that it is in
+  base::Links<Impl> links;  // in the caller's list that has the call
   std::atomic<Completion> completion = nullptr;
   void* argument = nullptr;
-  std::atomic<uint64_t> serial = 0;  // of submits, from 1 on
+  std::atomic<uint64_t> serial = 0;  // of submissions, from 1 on
 
-  // Of the call being made. Its first `head` bytes are those of the last one, too, if that was made
-  // with the same binding, procedure and credential.
-  uint32_t head = 0;     // 0: they are not there
+  // The call that is being made. Its first `head` bytes are also those of the last call, if that
+  // was made with the same binding, procedure and credential.
+  uint32_t head = 0;     // 0: no such bytes
   uint32_t program = 0;  // and version, of the header
   uint32_t version = 0;
   std::atomic<uint32_t> procedure = 0;
   std::atomic<const Binding*> binding = nullptr;
-  const ProcedureBinding* checked_procedures = nullptr;  // of that one, as it was checked
+  const ProcedureBinding* checked_procedures = nullptr;  // of that binding, as it was checked
   uint64_t credential_version = 0;                       // the caller's, as of the last begin()
   uint32_t timeout_ms = 0;
   Phase phase = Phase::kIdle;
   bool begun = false;      // and not submitted since
-  bool has_extras = true;  // begin() has something to take back: offers, or what set_...() has set
-  bool reply_planned = false;  // as it is for calls without rooms or bytes of their own
+  bool has_extras = true;  // begin() must undo something: offers, or the effect of a set_...()
+  // as it is for calls that offer no memory and carry no bytes of their own
+  bool reply_planned = false;
   bool retransmit = false;
   bool timed = false;  // seen since submit(): its deadline is set, if it has one
-  // Callers see whether it is in flight; the phase is the core's alone.
+  // Callers see whether it is in flight; only the core uses the phase.
   std::atomic<bool> in_flight = false;   // until the callback begins
   std::atomic<bool> delivering = false;  // until it has returned
   std::atomic<bool> abandoned = false;   // its Call is being destroyed: no callback any more
-  std::atomic<bool> let_go = false;      // by Call::abandon(): to destroy it is no mistake
+  std::atomic<bool> let_go = false;      // by Call::abandon(): destroying it is no mistake
   std::atomic<bool> cancel_wanted = false;
 
-  // What few calls need.
+  // Few calls need the members below.
   const std::shared_ptr<Caller::Impl> caller_held;  // it may be retired()
   const engine::StageRecord* stamped = nullptr;     // in the callback of a sampled call
   rpc::ReplyHeader reply_header;
@@ -183,11 +187,11 @@ struct Call::Impl : engine::OutgoingCall, runtime::WorkItem {
   uint32_t num_spans = 0;  // of these, in chunks->spans
   bool binding_ok = false;
   bool transformed = false;               // forbid_ddp()
-  CallStatus bad_room = CallStatus::kOk;  // why it cannot be sent with the rooms that were offered
+  CallStatus bad_room = CallStatus::kOk;  // why it cannot be sent with the memory that was offered
   Cancel cancelling;
   Farewell farewell;
-  // For submit_and_wait(), in turns: a wait that gives up leaves its own to the callback, which the
-  // core may be about to run by then, and the next wait has the other one. A call cannot be
+  // For submit_and_wait(), alternately: a wait that gives up leaves its CallEnd to the callback,
+  // which the core may be about to run, and the next wait uses the other one. A call cannot be
   // submitted before the callback of its last submission but one has returned.
   std::array<CallEnd, 2> ends;
   uint32_t waits_given_up = 0;
@@ -200,12 +204,12 @@ static_assert(offsetof(Call::Impl, caller_held) - offsetof(Call::Impl, owner) <=
               offsetof(Call::Impl, owner) <= 320 && sizeof(Call::Impl) <= 832);
 #pragma GCC diagnostic pop
 
-// Calls of one Caller, of its core's thread. A call is in one list at a time.
+// Calls of one Caller; only on its core's thread. A call is in one list at a time.
 using CallList = base::List<Call::Impl, &Call::Impl::links>;
 
 namespace calls {
 
-// Of each call, unless it says otherwise.
+// Used for each call that does not set its own.
 struct Defaults {
   uint32_t timeout_ms;
   bool retransmit;
@@ -223,7 +227,7 @@ NullCall null_call_of(const Binding& binding) noexcept;
 
 class PlainCalls;  // plain_calls.h
 
-// What the core counts of a caller's calls.
+// What the core counts for a caller's calls.
 struct Counters {
 #define RRDK_CALLER_COUNTER(id, enumerator, name, text) base::Count name;
 #include "rrdk/counter_table.h"
@@ -236,15 +240,15 @@ struct Counters {
 
 }  // namespace calls
 
-// The calls of one end of a connection, from their submit() to their
-// callbacks, and what they have in common.
+// The calls of one end of a connection, from their submit() to their callbacks, and what they have
+// in common.
 //
-//   up_       carrier_   what becomes of a call
-//   a link    the same   submit() gives it to that link's engine
-//   null      a link     that engine gives back the calls that it has; new ones do without
-//   null      null       they do without: who derives from this knows whether they may wait
+// up_       carrier_   what becomes of a call
+// a link    the same   submit() gives it to that link's engine
+// null      a link     that engine gives back the calls that it has; new ones do without
+// null      null       they do without: the derived class decides whether they may wait
 struct Caller::Impl {
-  // `device` may be told later.
+  // `device` may be set later.
   Impl(Runtime::Impl& runtime_in, runtime::PollCore& core, const runtime::OpenDevice* device,
        std::string address, const calls::Defaults& defaults_in)
       : runtime(runtime_in),
@@ -258,11 +262,11 @@ struct Caller::Impl {
   }
   virtual ~Impl() = default;
 
-  // Its connection has been destroyed: nothing of the runtime may be touched. Calls hold it, so
-  // that those made too late find this. Any thread.
+  // Its connection has been destroyed: nothing of the runtime may be touched. Calls hold this
+  // object, so that late calls find this out. Any thread.
   bool retired() const noexcept { return retired_.load(std::memory_order_relaxed); }
 
-  // Calls can be made. Any thread.
+  // Whether calls can be made. Any thread.
   virtual bool alive() const noexcept = 0;
   runtime::PollCore& core() const noexcept { return core_; }
   const std::string& address() const noexcept { return address_; }
@@ -273,7 +277,7 @@ struct Caller::Impl {
   }
   void take_credential(Call::Impl& call);  // the present one
   std::shared_ptr<const rpc::PreparedAuth> credential();
-  // What check() says of the binding, asked at its first use.
+  // Returns what check() says about the binding, determined at its first use.
   bool accepts(const Binding& binding);
   // The program's mistakes; each is logged once per connection.
   enum Mistake : uint32_t {
@@ -288,7 +292,7 @@ struct Caller::Impl {
   };
   bool is_first(Mistake mistake) noexcept;
   void complain(Mistake mistake, const char* what);
-  // Whether the device can use the memory of items and offers; true while that is not known.
+  // Whether the device can use the memory of items and offers; true while the device is not known.
   bool reaches(const Call::Impl& call);
   // Owns a call whose Call is gone until nothing refers to it any more.
   void keep_until_ended(std::unique_ptr<Call::Impl> call) noexcept;
@@ -298,14 +302,14 @@ struct Caller::Impl {
   void cancel(Call::Impl& call) noexcept;
   const calls::Counters& counters() const noexcept { return counters_; }
 
-  // A submitted call has no deadline yet. The core's thread.
+  // Whether a submitted call has no deadline yet. The core's thread.
   bool has_untimed() const noexcept {
     return in_engine_.front() != nullptr && !in_engine_.front()->timed;
   }
 
-  // The core's thread: what its Link is told of.
+  // The core's thread: the events that its Link reports.
   void ended(Call::Impl& call) noexcept;
-  // Calls that have not got one have their deadlines from here on.
+  // Sets the deadlines of calls that have none yet; they count from here on.
   void set_deadlines(uint64_t now_ns) noexcept;
 
   Runtime::Impl& runtime;
@@ -313,7 +317,7 @@ struct Caller::Impl {
   const calls::Defaults defaults;
 
  protected:
-  // The last that its owner does with it, when it has left its core.
+  // The last thing that its owner does with it, once it has left its core.
   void retire() noexcept {
     RRDK_ASSERT(unused());
     retired_.store(true, std::memory_order_relaxed);
@@ -330,47 +334,47 @@ struct Caller::Impl {
     up_ = carrier_ = &link;
     plain_ = plain;
   }
-  // No further calls go to it, and those that it has end. False: there was none.
+  // No further calls go to the link, and its calls end. Returns false if there was no link.
   bool lose() noexcept {
     plain_ = nullptr;
     return std::exchange(up_, nullptr) != nullptr;
   }
-  void forget() noexcept {  // its engine has given back all it had
+  void forget() noexcept {  // its engine has given back all calls
     RRDK_ON_CORE(core_);
     RRDK_ASSERT(up_ == nullptr && in_engine_.empty());
     carrier_ = nullptr;
   }
   bool is_up() const noexcept { return up_ != nullptr; }
-  runtime::Link* up() const noexcept { return up_; }  // that carries new calls; null: none
+  runtime::Link* up() const noexcept { return up_; }  // the link that carries new calls; null: none
   void to_engine(Call::Impl& call) noexcept;
   void end_later(Call::Impl& call, CallStatus status) noexcept;
-  // There is no connection, and none will be: ends it in a millisecond, so that a program which
+  // There is no connection and will be none: ends the call in a millisecond, so that a program that
   // submits again from its callbacks does not keep the core busy with that.
   void end_unconnected(Call::Impl& call) noexcept;
   void stop_all() noexcept;  // cancels what the engine has
-  // No items of ours are in the core's inbox or among its deferred ones. Any thread.
+  // Whether no items of ours are in the core's inbox or among its deferred ones. Any thread.
   bool unused() const noexcept { return queued_.load(std::memory_order_acquire) == 0; }
-  // The NULL call of the binding that was checked last, of those that check() likes. The binding
-  // itself may be gone.
+  // The NULL call of the last binding that check() accepted. The binding itself may be gone.
   std::optional<calls::NullCall> last_null_call() const noexcept;
 
-  bool shutting_down = false;  // calls that end by us, or for want of a connection: kShutdown
+  // calls that end because of us, or for lack of a connection, get kShutdown
+  bool shutting_down = false;
 
  private:
   friend class calls::PlainCalls;
-  // Whom the calls are made to, as metrics have it: one of few.
+  // The destination of the calls, as metrics name it: one of a small number.
   virtual std::string target() const { return address_.substr(0, address_.find('?')); }
-  // There is no link for a new call.
+  // Called for a new call when there is no link.
   virtual void start_without_link(Call::Impl& call) noexcept;
-  // Whether it keeps a call that has lost its connection, for the next one.
+  // Returns true if it keeps a call that has lost its connection, for the next connection.
   virtual bool take_back(Call::Impl&) noexcept { return false; }
-  // It is not to be kept any longer.
+  // Called when such a call must not be kept any longer.
   virtual void let_go(Call::Impl&) noexcept {}
 
   void start(Call::Impl& call) noexcept;
   void stop(Call::Impl& call) noexcept;
   void deliver(Call::Impl& call) noexcept;
-  // What its sampled calls are counted in.
+  // The counters of its sampled calls.
   runtime::CalledProgram* note_called(engine::StageRecord& stages,
                                       const Call::Impl& call) const noexcept;
   void end_failing() noexcept;
@@ -385,11 +389,12 @@ struct Caller::Impl {
   runtime::PollCore& core_;
   std::atomic<const runtime::OpenDevice*> device_;
   const std::string address_;
-  // A call takes its share of the credential when the version has changed, and so the past ones go.
+  // A call takes its share of the credential only if the version has changed, so that old ones are
+  // freed.
   std::atomic<uint64_t> credential_version_ = 0;
   std::mutex credential_mutex_;
   std::shared_ptr<const rpc::PreparedAuth> credential_;
-  // A binding as it was when it was checked: another one may have its address by now.
+  // A binding as it was when it was checked: another binding may have its address by now.
   struct Checked {
     const Binding* binding;
     std::span<const ProcedureBinding> procedures;
@@ -399,8 +404,8 @@ struct Caller::Impl {
 
     bool is(const Binding& other) const noexcept;
   };
-  // Newest first, and not more than kMostChecked: a program may make bindings without end. Readers
-  // need no lock.
+  // Newest first, and at most kMostChecked, since a program may make any number of bindings.
+  // Readers need no lock.
   struct CheckedOnes : base::Retired {
     std::vector<Checked> all;
   };
@@ -412,15 +417,15 @@ struct Caller::Impl {
   std::unique_ptr<CheckedOnes> checked_ones_;
   std::atomic<uint32_t> complained_ = 0;
 
-  // Of the core's thread.
+  // For the core's thread only.
   runtime::Link* up_ = nullptr;
-  runtime::Link* carrier_ = nullptr;  // whose engine has the calls in in_engine_
+  runtime::Link* carrier_ = nullptr;  // the link whose engine has the calls in in_engine_
   calls::PlainCalls* plain_ = nullptr;
   CallList in_engine_;
-  CallList failing_;  // have ended, for want of a connection; their callbacks come with the timer
+  CallList failing_;  // have ended for lack of a connection; their callbacks come with the timer
   FailingTimer failing_timer_;
-  // An end that comes now came from within submit() or cancel(): it is put off to the next pass, so
-  // that callbacks do not nest.
+  // An end that is reported now comes from within submit() or cancel(). It is deferred to the next
+  // pass, so that callbacks do not nest.
   bool deferring_ = false;
 
   // Items of ours in the core's inbox or among its deferred ones.

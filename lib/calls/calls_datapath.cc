@@ -1,4 +1,4 @@
-// A call's way from begin() to its callback.
+// A call's path from begin() to its callback.
 #include <algorithm>
 #include <utility>
 
@@ -30,7 +30,7 @@ Encoder& Call::begin(const Binding& binding, uint32_t procedure) noexcept {
   return *c.args;
 }
 
-// Whether its last call was one of the same header.
+// Whether its last call had the same header.
 bool Call::Impl::is_for(const Binding& its, uint32_t its_procedure) const noexcept {
   return head != 0 && binding.load(std::memory_order_relaxed) == &its &&
          checked_procedures == its.procedures.data() && program == its.program &&
@@ -53,14 +53,14 @@ void Call::Impl::begin_anew(const Binding& its, uint32_t its_procedure) noexcept
   entry = its.find(its_procedure);
   reply_planned = false;
   args.emplace(message, caller.memory, caller.defaults.inline_size, caller.defaults.max_call);
-  // The engine puts the XID in when it sends.
+  // The engine fills in the XID when it sends.
   rpc::encode_call(*args, 0, {program, version, its_procedure},
                    credential ? credential->bytes() : std::span<const std::byte>());
-  const size_t written = args->run().size();  // nothing, if it did not go into one buffer
+  const size_t written = args->run().size();  // 0 if it did not fit into one buffer
   head = static_cast<uint32_t>(written);
 }
 
-// Takes back what was said of the last call only.
+// Undoes what was set for the last call only.
 void Call::Impl::drop_extras() noexcept {
   has_extras = false;
   timeout_ms = caller.defaults.timeout_ms;
@@ -76,7 +76,7 @@ void Call::Impl::drop_extras() noexcept {
   bad_room = CallStatus::kOk;
 }
 
-// For one more room.
+// For one more offer.
 bool Call::Impl::has_space(size_t segments) noexcept {
   const bool fits = num_rooms != kMaxOffers && segments <= kMaxOfferSegments - num_spans;
   if (fits && take_chunks()) [[likely]]
@@ -129,7 +129,7 @@ void Call::offer(std::span<const MemorySpan> segments) noexcept {
   impl_->add_room(segments);
 }
 
-// What is said of the call that was begun, and of no other.
+// Something is set for the call that was begun, and for no other.
 Call::Impl* Call::Impl::add_extra() noexcept {
   if (!begun) [[unlikely]]
     return nullptr;
@@ -137,7 +137,7 @@ Call::Impl* Call::Impl::add_extra() noexcept {
   return this;
 }
 
-// And its reply is another one than without it.
+// The same, and it changes the reply that may come.
 Call::Impl* Call::Impl::add_to_reply() noexcept {
   Impl* const its = add_extra();
   if (its != nullptr)
@@ -199,14 +199,14 @@ CallStatus Call::Impl::check() noexcept {
   return CallStatus::kInvalidCall;
 }
 
-// How large the reply can be, and what of it may be placed.
+// Computes how large the reply can be, and how much may be placed.
 void Call::Impl::plan_reply() noexcept {
   uint64_t variable = variable_reply;
   results = {};
   if (transformed) [[unlikely]] {
     for (const MemorySpan& span : offered())
       variable += span.length;
-    variable += uint64_t{growth} + 3 * num_rooms;  // with pads
+    variable += uint64_t{growth} + 3 * num_rooms;  // including pads
   } else if (num_rooms != 0) {
     results = {chunks->results.data(), num_rooms};
   }
@@ -225,7 +225,7 @@ bool Call::submit(Completion completion, void* argument) noexcept {
     c.status = is_fine ? CallStatus::kOk : c.check();
     if (!c.reply_planned) [[unlikely]]
       c.plan_reply();
-    c.args->fail();  // drops what may be written after this
+    c.args->fail();  // discards what may be written after this
   } else {
     if (!c.refuse_submit())
       return false;
@@ -364,9 +364,9 @@ void Caller::Impl::to_engine(Call::Impl& call) noexcept {
   core_.mark_dirty(*carrier_);
 }
 
-// A timeout counts from the tick that first sees the call, so that no call reads the clock. It may
-// last up to a millisecond too long, and longer where more than 256 connections have calls in
-// flight, but it is never too short. New calls are at the front of the list.
+// A timeout counts from the tick that first sees the call, so that a call does not have to read the
+// clock. It may last up to a millisecond too long, and longer if more than 256 connections have
+// calls in flight, but it is never too short. New calls are at the front of the list.
 void Caller::Impl::set_deadlines(uint64_t now_ns) noexcept {
   RRDK_ON_CORE(core_);
   for (Call::Impl& call : in_engine_) {
@@ -475,9 +475,9 @@ runtime::CalledProgram* Caller::Impl::note_called(engine::StageRecord& stages,
   return checked != nullptr ? checked->called : nullptr;
 }
 
-// The one place where a call ends. The callback may begin it again, or destroy its Call: the Impl
-// is there until we have returned. Others may come as soon as `delivering` is false. Memory that is
-// not lent to the peer any more (engine/requester.cc) is released first.
+// The only place where a call ends. The callback may begin the call again or destroy its Call; the
+// Impl remains until we have returned. Other threads may use it as soon as `delivering` is false.
+// Memory that is no longer lent to the peer (engine/requester.cc) is released first.
 void Caller::Impl::deliver(Call::Impl& call) noexcept {
   RRDK_ON_CORE(core_);
   RRDK_ASSERT(call.phase >= Call::Impl::Phase::kEngine && call.in_flight.load(), call.phase);

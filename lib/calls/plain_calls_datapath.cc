@@ -1,8 +1,8 @@
 // A plain call (plain_calls.h), from submit() to its callback.
 //
-//   submit     its own verdict and that of its connection; a slot and an XID; header and call are
-//              written to the lane and sent
-//   on_burst   peek, match, take, end; the callback, which may submit the next call; the next reply
+// submit     checks the call and its connection; takes a slot and an XID; writes header and call to
+//              the lane and sends them
+// on_burst   peek, match, take, end; the callback, which may submit the next call; the next reply
 #include <algorithm>
 #include <cstring>
 
@@ -25,7 +25,7 @@ alignas(32) constexpr std::array<uint32_t, 8> kReply = {0, be(1), 0, 0, 0, 0, 0,
 // Words 8 to 11: an accepted reply with the verifier AUTH_NONE.
 alignas(16) constexpr std::array<uint32_t, 4> kAccepted = {be(1), 0, 0, 0};
 
-// `length` is a multiple of 4, and not large.
+// `length` must be a multiple of 4, and small.
 [[gnu::always_inline]] inline void copy_words(std::byte* to, const std::byte* from,
                                               uint32_t length) noexcept {
   const auto move = [&](auto value) {
@@ -44,14 +44,15 @@ alignas(16) constexpr std::array<uint32_t, 4> kAccepted = {be(1), 0, 0, 0};
     move(uint32_t{0});
 }
 
-// An RPC header, and arguments that move with it and not in a chunk.
+// Whether it consists of an RPC header, and arguments that are inline and not in a chunk.
 bool is_plain(std::span<const Piece> pieces) noexcept {
   if (pieces.empty() || pieces[0].item || pieces[0].bytes.length < sizeof(uint32_t)) [[unlikely]]
     return false;
   return pieces.size() == 1 || std::ranges::none_of(pieces, &Piece::eligible);
 }
 
-// Writes them one behind the other, without the call's XID, which comes first in the first of them.
+// Copies the pieces, one after the other, without the call's XID, which comes first in the first
+// piece.
 [[gnu::always_inline]] inline void gather(std::byte* to, std::span<const Piece> pieces) noexcept {
   const MemorySpan& first = pieces[0].bytes;
   constexpr uint32_t kXid = sizeof(uint32_t);
@@ -70,7 +71,7 @@ bool is_plain(std::span<const Piece> pieces) noexcept {
 
 }  // namespace
 
-// Something has happened to the connection since the last look, or its window is full.
+// Updates the state after something has happened to the connection, or its window was full.
 bool PlainCalls::look() noexcept {
   lane_ = link_.lane();
   if (lane_ == nullptr)
@@ -132,7 +133,8 @@ bool PlainCalls::submit(Call::Impl& call) noexcept {
   return true;
 }
 
-// The reply that is next, taken if it is one to a plain call. Null: it is for the general way.
+// Returns the call of the next reply, which is taken, if it is one to a plain call. Returns null if
+// the reply is left to the general path.
 Call::Impl* PlainCalls::take(fabric::Lane& lane) noexcept {
   engine::Requester& requester = *requester_;
   const fabric::LaneMessage message = lane.peek();
@@ -152,8 +154,8 @@ Call::Impl* PlainCalls::take(fabric::Lane& lane) noexcept {
   const auto accept_stat = message.load<uint32_t>(48);
   const __m128i unlike =
       _mm_xor_si128(b, _mm_load_si128(reinterpret_cast<const __m128i*>(kAccepted.data())));
-  // The XID in the transport header must be that of the message (V1-HDR-16). A key that was shown
-  // to the peer has to be given up by it.
+  // The XID in the transport header must be that of the message (V1-HDR-16). If the peer was shown
+  // a key, the reply must invalidate it.
   if (!_mm256_testz_si256(wrong, wrong) || !_mm_testz_si128(unlike, unlike) || accept_stat != 0 ||
       word != static_cast<uint32_t>(_mm256_extract_epi32(a, 7)) ||
       message.invalidated() != engine::Requester::key_shown(call)) [[unlikely]]
@@ -172,7 +174,7 @@ Call::Impl* PlainCalls::take(fabric::Lane& lane) noexcept {
   return &call;
 }
 
-// A reply that names the memory of a result. Only our copy of the message is looked at.
+// Takes a reply that names the memory of a result. Only our copy of the message is examined.
 bool PlainCalls::take_with_result(fabric::Lane& lane, const fabric::LaneMessage& message, __m256i a,
                                   Call::Impl& call) noexcept {
   engine::Requester& requester = *requester_;
@@ -199,7 +201,7 @@ bool PlainCalls::take_with_result(fabric::Lane& lane, const fabric::LaneMessage&
   return true;
 }
 
-// Replies are taken while calls of ours wait for credits, too: it is they that bring these.
+// Replies are also taken while calls of ours wait for credits, since the replies bring these.
 void PlainCalls::on_burst(fabric::Lane& lane, uint32_t most) noexcept {
   engine::Requester& requester = link_.engine().requester();
   requester_ = &requester;

@@ -312,7 +312,7 @@ static_assert(offsetof(Counters, messages_received) < 64 && offsetof(Counters, r
 static_assert(sizeof(Common) - sizeof(Counters) <= 704);
 
 // As many Receives as there are replies to wait for are never promised to calls; otherwise calls
-// could take all of them for good when Receives are few.
+// could take every Receive for good when there are few.
 inline uint32_t Common::receives_for_calls() const noexcept {
   if (receives.shared())
     return share.calls() + receives.unpromised();

@@ -241,7 +241,7 @@ void Requester::give_back(OutgoingCall& stand_in) noexcept {
     released(stand_in.released_argument);
 }
 
-// Calls that were given up hold all credits: no call can be sent until one of them is answered.
+// Calls that were given up hold all credits: no call can be sent until one of these is answered.
 bool Requester::starved() const noexcept {
   return zombies_ != 0 && zombies_ >= window.for_calls();
 }

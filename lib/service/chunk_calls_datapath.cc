@@ -1,5 +1,5 @@
 // Plain calls with one chunk of one segment (plain_calls.h): a Read chunk, whose data is read
-// before the handler runs, or a Write chunk, for the one result that is not to come inline.
+// before the handler runs, or a Write chunk for the single result that does not come inline.
 #include <cstring>
 
 #include "base/assert.h"
@@ -10,7 +10,7 @@ namespace rrdk::service {
 
 using proto::ChunkLists;
 
-// By words 0 to 7.
+// Decides by words 0 to 7.
 bool PlainCalls::may_show_chunk(__m256i a) const noexcept {
   constexpr int kOne = static_cast<int>(be(1));
   const bool reads = reads_ && _mm256_extract_epi32(a, 4) == kOne;
@@ -19,7 +19,7 @@ bool PlainCalls::may_show_chunk(__m256i a) const noexcept {
   return _mm256_extract_epi32(a, 1) == kOne && _mm256_extract_epi32(a, 3) == 0 && (reads || writes);
 }
 
-// Only our copy of the message is looked at.
+// Only our copy of the message is examined.
 PlainCalls::Outcome PlainCalls::serve_with_chunk(fabric::Lane& lane,
                                                  const fabric::LaneMessage& message, __m256i a,
                                                  Burst& burst) noexcept {
@@ -83,7 +83,7 @@ PlainCalls::Outcome PlainCalls::serve_with_chunk(fabric::Lane& lane,
   return run_or_hand_over(lane, call, burst);
 }
 
-// False: it is to leave().
+// Returns false if the call must leave().
 bool PlainCalls::reply_to_chunk(fabric::Lane& lane, ServedCall& call) noexcept {
   ChunkLists& lists = call.part->header.lists;
   const bool writes = lists.num_writes != 0;
@@ -98,8 +98,9 @@ bool PlainCalls::reply_to_chunk(fabric::Lane& lane, ServedCall& call) noexcept {
   return true;
 }
 
-// The reply to a call that has room for its result: the Write, and behind it what is left of the
-// reply. Memory that the reply itself holds, or the call, has to wait until the Write is done.
+// Sends the reply to a call that offers memory for its result: the Write, and after it the rest of
+// the reply. Returns false if the result is in memory of the reply itself or of the call, which
+// would have to wait until the Write is done.
 bool PlainCalls::reply_with_result(fabric::Lane& lane, ServedCall& call) noexcept {
   RRDK_ASSERT(call.write_chunks() == 1 && call.has_chunks());
   call.results->finish_here();
@@ -114,7 +115,7 @@ bool PlainCalls::reply_with_result(fabric::Lane& lane, ServedCall& call) noexcep
   const auto lies_in = [&result](const Buffer& buffer) {
     return result.data >= buffer.data() && result.data < buffer.data() + buffer.capacity();
   };
-  // The next call will have these.
+  // The next call will use these.
   const bool of_call = lies_in(call.receive) || lies_in(call.reply.buffers()[0]);
   if (of_call || result.length > room.length || length > fabric::Lane::kMostInSlot ||
       length > kTransport + call.inline_size() || !lane.write(result, room.handle, room.offset))

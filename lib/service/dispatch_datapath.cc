@@ -39,14 +39,15 @@ Refusal refusal_of(rpc::CallVerdict verdict) {
   return Refusal::kNotACall;
 }
 
-// The handler may end its call, whose record is then used again: nothing here reads it afterwards.
+// The handler may end its call, whose record is then used again, so nothing here reads it
+// afterwards.
 void run_on_worker(runtime::WorkItem& item) {
   auto& call = static_cast<ServedCall&>(item);
   const runtime::WorkerPool::Running running(call.service);
   enter_handler(call);
 }
 
-// The call is still open: so its Dispatcher is there.
+// The call is still open, so its Dispatcher exists.
 void run_counted_on_worker(runtime::WorkItem& item) {
   static_cast<ServedCall&>(item).dispatcher->note_entered();
   run_on_worker(item);
@@ -90,7 +91,7 @@ void Dispatcher::note_entered() noexcept {
     tell_entered();
 }
 
-// Its service has been removed since it came.
+// Its service has been removed since it arrived.
 void refuse_removed(ServedCall& call) noexcept {
   call.accept_stat = AcceptStat::kProgMismatch;  // or that the program is unknown
   end(call, Answer::kReject);
@@ -124,7 +125,8 @@ void Dispatcher::take(ServedCall& call) noexcept {
     dispatch(call);
 }
 
-// Nearly always it is the one of the connection's last call. False: the call has been refused.
+// Nearly always the service is that of the connection's last call. Returns false if the call has
+// been refused.
 bool Dispatcher::find_service(ServedCall& call) noexcept {
   const rpc::CallHeader& header = call.header;
   const uint64_t edition = services_.edition();
@@ -146,8 +148,8 @@ bool Dispatcher::find_service(ServedCall& call) noexcept {
   return false;
 }
 
-// Finds the procedure. False: the call has been answered, with an error or as NULL, or waits for
-// the one that it repeats.
+// Finds the procedure. Returns false if the call has been answered, with an error or as NULL, or
+// waits for the call that it repeats.
 bool Dispatcher::admit(ServedCall& call) noexcept {
   rpc::CallHeader& header = call.header;
   rpc::CallVerdict verdict = rpc::decode_call(call.args, header);
@@ -179,7 +181,7 @@ bool Dispatcher::admit(ServedCall& call) noexcept {
     call.counters = &last_counters_[call.service->index_of(call.procedure)];
     ++call.counters->calls_in_progress;
   }
-  // A long call is held to the same limits (V1-LONG-11, EXP-31).
+  // A long call is subject to the same limits (V1-LONG-11, EXP-31).
   const Binding& binding = *call.service->binding;
   if (!allows(binding, call)) [[unlikely]] {
     if (binding.on_breach == BreachAnswer::kTransportError) {

@@ -28,20 +28,20 @@ using engine::ServedCall;
 
 class Dispatcher;
 
-// What a Dispatcher knows of a call that is to run once; each kind has its own.
+// What a Dispatcher records about a call that must run only once; each kind has its own type.
 struct OnceRecord {};
 
-// How a call is to end.
+// How a call ends.
 enum class Answer : uint8_t { kResults, kReject, kMismatch, kDeny, kTransportError, kDrop };
 
-// What programs in C have of a connection (lib/c): open as long as the object lives.
+// The handles that programs in C have for connections (lib/c): open as long as the object lives.
 inline constinit base::Handles<Dispatcher> connection_handles;
 
-// Between a ServerCall, which a program has, and the record behind it.
+// Connects a ServerCall, which a program has, with the record behind it.
 struct CallAccess {
   static ServerCall handle(ServedCall& call) noexcept { return ServerCall(&call); }
   static ServedCall& of(const ServerCall& call) noexcept { return *call.call_; }
-  // Takes the call without ending it: the caller owes an answer from now on.
+  // Takes the call without ending it: the caller must answer it.
   static ServedCall& take(ServerCall&& call) noexcept {
     return *std::exchange(call.call_, nullptr);
   }
@@ -49,20 +49,20 @@ struct CallAccess {
 
 // Enters the handler of the call, unless its service has been removed.
 void enter_handler(ServedCall& call) noexcept;
-// Starts the reply: header of a success, results to follow.
+// Starts the reply: the header of a success, which results follow.
 void open_reply(ServedCall& call) noexcept;
-// Of a sampled call that has been answered.
+// Adds the times of a sampled call that has been answered.
 void note_times(ProcedureCounters& counters, const engine::StageRecord& stages, bool late) noexcept;
 // Any thread: the handler's answer is complete; the core does the rest.
 void end(ServedCall& call, Answer how) noexcept;
 
-// A ServerCall was ended in a child of fork().
+// Called when a ServerCall was ended in a child of fork().
 void note_foreign_end() noexcept;
-// `function` of ServerCall was called on one that has been ended already, or was moved from.
+// Called when `function` of ServerCall was called on one that has already ended or was moved from.
 void note_second_end(const char* function) noexcept;
 
-// Of the calls that were given to workers, how many handlers the workers have entered. Counted only
-// where somebody wants to know when no further handler will be entered.
+// How many of the calls given to workers have entered their handlers. Counted only if something
+// must know when no further handler will be entered.
 struct WorkerEntries {
   uint32_t given = 0;  // by the core
   std::atomic<bool> awaited = false;
@@ -75,16 +75,16 @@ struct DispatchCounters {
   std::array<base::SharedCount, kMistakes> mistakes;
 };
 
-// The calls that come in on one connection: which handler each is for, and the way of its answer.
+// The calls that come in on one connection: finds the handler of each, and returns its answer.
 //
-// dispatch_datapath.cc has a call's way to its handler, reply_datapath.cc that of the answer to the
-// engine. Both ends of a connection can serve; who does derives from this, and adds what only it
-// knows: a server that calls may come twice.
+// dispatch_datapath.cc takes a call to its handler, and reply_datapath.cc takes the answer to the
+// engine. Both ends of a connection can serve. Each derives a class from this and adds what is
+// special to it: a server must detect calls that it receives twice.
 //
-// Everything on the core's thread, unless it says otherwise.
+// All functions run on the core's thread unless stated otherwise.
 class Dispatcher : public ServerConnection {
  public:
-  // All of them outlive it, and `link` the calls; `for_workers` is the link's.
+  // All arguments must outlive it, and `link` must outlive the calls. `for_workers` is the link's.
   Dispatcher(runtime::Link& link, runtime::WorkerQueue& for_workers, Memory& memory,
              const ServiceTable& services) noexcept
       : link_(link),
@@ -102,29 +102,30 @@ class Dispatcher : public ServerConnection {
   Memory& memory() const noexcept { return memory_; }
   // Any thread.
   uint64_t rejected() const noexcept { return counts_.calls_rejected; }
-  void add_to(Stats& sum) const;  // with what the link has counted
+  void add_to(Stats& sum) const;  // including what the link has counted
 
-  // The engine has a whole call.
+  // Called when the engine has a whole call.
   void take(ServedCall& call) noexcept;
-  // Its answer is there.
+  // Called when the call's answer is complete.
   void finish(ServedCall& call) noexcept;
-  // The way back to who calls; any thread that has a call. Errors: kUnsupported, kConnectionLost.
+  // Returns a client for calls back to the caller. Any thread that has a call. Errors:
+  // kUnsupported, kConnectionLost.
   virtual Result<std::shared_ptr<BackwardClient>> backward_client();
-  // What ServerCall says of them; likewise.
+  // As described at ServerCall; any thread that has a call.
   virtual void request_receive_size(uint32_t /*bytes*/) {}
   virtual void raise_receive_size(uint32_t /*bytes*/) {}
   virtual ReceiveSizes receive_size_report() const { return {}; }
-  // What the handler of the call has done wrong; any thread that has it.
+  // Notes a mistake of the call's handler; any thread that has the call.
   void note(Mistake mistake, const ServedCall& call, uint32_t item = 0) noexcept;
-  // The link is on its way down: answers are not delayed any longer.
+  // Called when the link is closing: answers are no longer delayed.
   void release_delayed() noexcept;
-  // A worker, at the beginning of a call that is counted.
+  // Called by a worker at the beginning of a call that is counted.
   void note_entered() noexcept;
 
  protected:
   virtual ~Dispatcher() { close_handle(); }
 
-  // No program finds it any more.
+  // Programs can no longer find it.
   void close_handle() noexcept { connection_handles.give_back(std::exchange(slot_, nullptr)); }
 
   void refuse(ServedCall& call, AcceptStat status) noexcept;
@@ -134,18 +135,18 @@ class Dispatcher : public ServerConnection {
   void note_decoded(ServedCall& call) noexcept;
   void restart_reply(ServedCall& call) noexcept;
   bool has_good_results(const ServedCall& call) noexcept;
-  // Calls given to workers are counted from now on; before there are any.
+  // Starts counting calls that are given to workers. Must be called before there are any.
   void count_entries() { entries_ = std::make_unique<WorkerEntries>(); }
-  // No handler of a call that has come is still to be entered. Else the link is marked dirty when
-  // that is so.
+  // Returns true if no handler of a call that has come is still to be entered. Otherwise the link
+  // is marked dirty when that becomes true.
   bool all_entered() noexcept;
 
  private:
   friend class PlainCalls;
-  // Of a procedure that is not idempotent: whether to run the call. False: it has been answered, or
-  // will be. With call.replay set end_once() tells of the end.
+  // For a procedure that is not idempotent: whether to run the call. False: it has been answered,
+  // or will be. If it sets call.replay, end_once() reports the end.
   virtual bool begin_once(ServedCall&) noexcept { return true; }
-  // The answer is about to go out, if it is `whole`; takes call.replay back.
+  // Called when the answer is about to be sent, if it is `whole`; takes call.replay back.
   virtual void end_once(ServedCall&, bool /*whole*/) noexcept {}
 
   void tell_entered() noexcept;
@@ -162,11 +163,11 @@ class Dispatcher : public ServerConnection {
   const ServiceTable& services_;
   base::Handles<Dispatcher>::Slot* slot_;
   base::List<ServedCall, &ServedCall::waiting> delayed_;
-  // Of the last call that had a service: valid as long as the table's edition is the same.
+  // Of the last call that had a service: valid as long as the table's edition is unchanged.
   uint64_t last_edition_ = UINT64_MAX;
   const ServiceEntry* last_service_ = nullptr;
   ProcedureCounters* last_counters_ = nullptr;
-  std::unique_ptr<WorkerEntries> entries_;  // null: not asked for
+  std::unique_ptr<WorkerEntries> entries_;  // null: not counted
   DispatchCounters counts_;
 };
 

@@ -1,9 +1,9 @@
-// Plain calls over a driver that has a lane (fabric/lane.h): each is looked at where it lies, run
-// and answered before the next one, without a Receive, a completion or a work request; or it is
-// given to a worker. A plain call has the flavour AUTH_NONE or AUTH_SYS, and no chunk or one of one
+// Plain calls over a driver that has a lane (fabric/lane.h). Each is examined in its slot, run and
+// answered before the next one, without a Receive, a completion or a work request; or it is given
+// to a worker. A plain call has the flavour AUTH_NONE or AUTH_SYS, and no chunk or one chunk of one
 // segment; its procedure may run twice; and nothing of its connection waits.
-// plain_calls_datapath.cc has its whole life, top to bottom. All other calls come the general way,
-// and so does each plain call while open() says no.
+// plain_calls_datapath.cc has its whole life, top to bottom. All other calls take the general path,
+// and so does every plain call while open() is false.
 #pragma once
 
 #include <immintrin.h>
@@ -16,7 +16,7 @@
 
 namespace rrdk::service {
 
-// Of one connection; on its core's thread.
+// For one connection; on its core's thread.
 class PlainCalls final : public fabric::LaneUser {
  public:
   PlainCalls(Dispatcher& dispatcher, runtime::Link& link) noexcept
@@ -26,7 +26,7 @@ class PlainCalls final : public fabric::LaneUser {
 
  private:
   engine::Responder& responder() const noexcept { return link_.engine().responder(); }
-  // What one burst counts of a procedure.
+  // What one burst counts for a procedure.
   struct Tally {
     ProcedureCounters* counters = nullptr;
     uint64_t calls = 0, bytes_in = 0, bytes_out = 0;
@@ -67,8 +67,8 @@ class PlainCalls final : public fabric::LaneUser {
   enum class Outcome : uint8_t {
     kServed,
     kGiven,      // to a worker
-    kLeft,       // taken, and goes on as any other call
-    kUntouched,  // it is for the general way
+    kLeft,       // taken, and continues like any other call
+    kUntouched,  // left to the general path
   };
 
   bool open() noexcept;
@@ -77,8 +77,9 @@ class PlainCalls final : public fabric::LaneUser {
   Found find(uint32_t number) const noexcept;
   Outcome serve(fabric::Lane& lane, Burst& burst) noexcept;
   bool matches(__m256i b) const noexcept;
-  // Bytes of the credential's body with its pad, by words 8 to 15 of a plain call's header, which
-  // are words 14 to 21 where there is a chunk. kNotPlain: it is for the general way.
+  // Returns the length of the credential's body with its pad, from words 8 to 15 of a plain call's
+  // header (words 14 to 21 if there is a chunk). Returns kNotPlain if the call must take the
+  // general path.
   template <typename Load>
   static uint32_t credential_length(__m256i b, uint32_t length, Load&& load) noexcept;
   bool may_serve(uint32_t number) noexcept;
@@ -90,7 +91,7 @@ class PlainCalls final : public fabric::LaneUser {
   bool reply(fabric::Lane& lane, ServedCall& call, uint32_t invalidate) noexcept;
   void leave(ServedCall& call) noexcept;
   void adopt(ServedCall& call) noexcept;
-  // `received`: when, if its data was read since then; 0: now.
+  // `received` is when the call arrived, if its data was read since then; 0: now.
   [[gnu::cold]] void sample(ServedCall& call, uint32_t xid, uint32_t number,
                             uint64_t received = 0) noexcept;
   [[gnu::cold]] void end_sample(ServedCall& call) noexcept;
@@ -102,23 +103,24 @@ class PlainCalls final : public fabric::LaneUser {
   bool reply_to_chunk(fabric::Lane& lane, ServedCall& call) noexcept;
   bool reply_with_result(fabric::Lane& lane, ServedCall& call) noexcept;
 
-  // The header of a call, words 0 to 7 and 8 to 15, but for what differs from call to call; and of
-  // its reply, words 0 to 7 and 5 to 12.
+  // The header of a call, words 0 to 7 and 8 to 15, except what differs from call to call; and that
+  // of its reply, words 0 to 7 and 5 to 12.
   alignas(32) std::array<uint32_t, 8> call_a_ = {};
   alignas(32) std::array<uint32_t, 8> call_b_ = {};
   alignas(32) std::array<uint32_t, 8> reply_a_ = {};
   alignas(32) std::array<uint32_t, 8> reply_b_ = {};
   Dispatcher& dispatcher_;
   runtime::Link& link_;
-  uint64_t edition_ = UINT64_MAX;  // of the service table, for which the templates were made
+  // the edition of the service table for which the templates were made
+  uint64_t edition_ = UINT64_MAX;
   const ServiceEntry* service_ = nullptr;
   Found found_;  // the procedure of the last call
-  // In this burst: bytes of a message, and which chunks the driver moves in the lane.
+  // For this burst: the longest message, and which chunks the driver moves in the lane.
   uint32_t longest_ = 0;
   bool reads_ = false;
   bool writes_ = false;
-  uint32_t asked_ = 0;    // credits that each call asks for, as they stand in its header
-  uint32_t credits_ = 0;  // that the replies grant
+  uint32_t asked_ = 0;    // credits that each call asks for, as they are in its header
+  uint32_t credits_ = 0;  // credits that the replies grant
 };
 
 }  // namespace rrdk::service

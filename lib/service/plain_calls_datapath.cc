@@ -1,11 +1,11 @@
-// The life of a plain call (plain_calls.h), from the slot that it lies in to the slot of its reply.
+// The life of a plain call (plain_calls.h), from the slot with the call to the slot of its reply.
 //
-//   on_burst     what holds for all calls of a burst; serve() one after the other
-//   serve        peek, match, find; answer_null(), or a record and run(), or a worker
-//   run          the handler, and its reply if that is plain as well
-//   leave        a call that its handler has kept, or answered otherwise, goes on as any other
+// on_burst     what holds for all calls of a burst; serve() one after the other
+// serve        peek, match, find; answer_null(), or a record and run(), or a worker
+// run          the handler, and its reply if that is plain as well
+// leave        a call that its handler has kept, or answered otherwise, continues like any other
 //
-// chunk_calls_datapath.cc has what is different where a call has a chunk.
+// chunk_calls_datapath.cc has what is different for a call with a chunk.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -16,9 +16,9 @@
 
 namespace rrdk::service {
 
-// The verdict on all calls of a burst: whatever has to wait, is draining or ending, or needs more
-// than a slot is for the general way. The first call of a connection goes that way, too: it shows
-// version and service.
+// Decides for all calls of a burst: a connection on which something waits, or that drains, ends, or
+// needs more than a slot, takes the general path. So does the first call of a connection, which
+// shows its version and service.
 bool PlainCalls::open() noexcept {
   if (!link_.lane_open() || !link_.core().turns().empty() || dispatcher_.last_service_ == nullptr ||
       dispatcher_.services_.edition() != dispatcher_.last_edition_)
@@ -34,7 +34,7 @@ bool PlainCalls::open() noexcept {
   return true;
 }
 
-// Whether that verdict still holds behind a handler.
+// Whether that decision still holds after a handler has run.
 bool PlainCalls::goes_on() const noexcept {
   return link_.lane_open() && responder().plain_goes_on(credits_);
 }
@@ -82,8 +82,8 @@ void PlainCalls::on_burst(fabric::Lane& lane, uint32_t most) noexcept {
     burst.served += outcome == Outcome::kServed;
     if (outcome != Outcome::kServed)
       burst.record = nullptr;
-    // What it moved may have used up the turn, a handler may have changed the services, and a call
-    // beyond its credits may end the connection.
+    // What the call moved may have used up the turn, a handler may have changed the services, and a
+    // call beyond its credits may end the connection.
     if (outcome == Outcome::kLeft || !responder().turn.open() ||
         dispatcher_.services_.edition() != edition_ || (outcome == Outcome::kGiven && !goes_on()))
         [[unlikely]]
@@ -99,11 +99,11 @@ void PlainCalls::on_burst(fabric::Lane& lane, uint32_t most) noexcept {
   }
 }
 
-// The next call of a burst.
+// Serves the next call of a burst.
 PlainCalls::Outcome PlainCalls::serve(fabric::Lane& lane, Burst& burst) noexcept {
   const fabric::LaneMessage message = lane.peek();
   const uint32_t length = message.length();
-  // A server shows no keys here: one that is given up is for the general way to judge.
+  // A server shows no keys here: a message that invalidates one is left to the general path.
   if (length < kShortest || length > longest_ || message.invalidated() != 0) [[unlikely]]
     return Outcome::kUntouched;
   const auto a = message.load<__m256i>(0);
@@ -158,7 +158,7 @@ bool PlainCalls::may_serve(uint32_t number) noexcept {
 
 PlainCalls::Outcome PlainCalls::run_or_hand_over(fabric::Lane& lane, ServedCall& call,
                                                  Burst& burst) noexcept {
-  if (found_.on_worker) {  // whose answer goes the general way
+  if (found_.on_worker) {  // its answer takes the general path
     adopt(call);
     dispatcher_.dispatch(call);
     return Outcome::kGiven;
@@ -189,8 +189,8 @@ bool PlainCalls::answer_null(fabric::Lane& lane, const fabric::LaneMessage& mess
   return true;
 }
 
-// A record for the calls of this burst, one after the other, with a buffer of its own: what a
-// handler reads must not change, and a peer can write to the slot at any time.
+// Returns a record for the calls of this burst, one after the other, with a buffer of its own: what
+// a handler reads must not change, and a peer can write to the slot at any time.
 ServedCall* PlainCalls::take_record() noexcept {
   engine::CallPool& pool = link_.core().call_pool();
   ServedCall* const call = pool.get();
@@ -230,7 +230,7 @@ void PlainCalls::fill(ServedCall& call, uint32_t xid, uint32_t number, uint32_t 
   call.answer = Answer::kResults;
   call.args = Decoder(call.message);
   call.args.skip_run(kCallHeader + body);
-  // The header of the last reply that this record had is still there, but for its XID.
+  // The header of the last reply of this record is still there, except its XID.
   if (call.results && call.results->keep_first(kReplyHeader)) [[likely]] {
     xdr::store_u32(call.reply.buffers().front().data(), xid);
     return;
@@ -239,7 +239,7 @@ void PlainCalls::fill(ServedCall& call, uint32_t xid, uint32_t number, uint32_t 
   open_reply(call);
 }
 
-// False: the call is to leave(), answered or not.
+// Returns false if the call must leave(), answered or not.
 bool PlainCalls::run(fabric::Lane& lane, ServedCall& call) noexcept {
   call.plain = true;
   if (call.procedure != nullptr)
@@ -247,8 +247,8 @@ bool PlainCalls::run(fabric::Lane& lane, ServedCall& call) noexcept {
   else
     call.answered = true;
   call.plain = false;
-  // Its handler may have answered other calls, which changes what is granted, or have ended the
-  // connection, or have begun a capture.
+  // The handler may have answered other calls, which changes what is granted, or have ended the
+  // connection or begun a capture.
   if (!goes_on() || !call.answered || call.answer != Answer::kResults || call.not_before_ns != 0 ||
       call.on_ended != nullptr || !call.results->ok()) [[unlikely]]
     return false;
@@ -274,7 +274,7 @@ bool PlainCalls::reply(fabric::Lane& lane, ServedCall& call, uint32_t invalidate
   return true;
 }
 
-// From here on it is as any other call, with the record that it has.
+// From here on the call is like any other, with the record that it has.
 void PlainCalls::leave(ServedCall& call) noexcept {
   adopt(call);
   if (call.answered)

@@ -34,7 +34,7 @@ Mistake mistake_of(EncoderFault fault) {
 
 }  // namespace
 
-// An answer that was to be late says nothing of how fast we are.
+// A delayed answer says nothing about our speed.
 void note_times(ProcedureCounters& counters, const engine::StageRecord& stages,
                 bool late) noexcept {
   if (stages.at(Stage::kEntered) == 0)
@@ -47,8 +47,9 @@ void note_times(ProcedureCounters& counters, const engine::StageRecord& stages,
     counters.reply.record(base::Tsc::to_ns(base::Tsc::ticks() - stages.at(Stage::kAnswered)));
 }
 
-// Calls may come while the link is not yet up; on its way down it delays no more. From here on the
-// buffers of the results are the client's: it decides for how long the reply needs them.
+// Calls may arrive before the link is up; a link that is closing no longer delays answers. From
+// here on the buffers of the results are lent to the client, which decides how long the reply needs
+// them.
 void Dispatcher::finish(ServedCall& call) noexcept {
   RRDK_ON_CORE(link_.core());
   RRDK_ASSERT(call.dispatcher == this && call.results);
@@ -63,7 +64,7 @@ void Dispatcher::finish(ServedCall& call) noexcept {
 
 void end(ServedCall& call, Answer how) noexcept {
   if (base::forked) [[unlikely]]
-    return note_foreign_end();  // our parent answers
+    return note_foreign_end();  // the parent process answers
   call.answer = how;
   if (call.stages != nullptr) [[unlikely]]
     call.stages->stamp(Stage::kAnswered);
@@ -95,7 +96,7 @@ void Dispatcher::delay(ServedCall& call) noexcept {
   link_.core().timers().start(call, call.not_before_ns);
 }
 
-// These replies are not waited for any more.
+// Sends these replies without further delay.
 void Dispatcher::release_delayed() noexcept {
   RRDK_ON_CORE(link_.core());
   while (!delayed_.empty()) {
@@ -105,12 +106,12 @@ void Dispatcher::release_delayed() noexcept {
   }
 }
 
-// An empty reply: forgets what a handler may have written.
+// Makes the reply empty: discards what a handler may have written.
 void Dispatcher::restart_reply(ServedCall& call) noexcept {
   call.results.emplace(call.reply, memory_, call.inline_size(), call.max_reply());
 }
 
-// Whether they can be sent, as far as the handler is concerned.
+// Whether the results can be sent, as far as the handler is concerned.
 bool Dispatcher::has_good_results(const ServedCall& call) noexcept {
   if (!call.results->ok()) [[unlikely]] {
     note(mistake_of(call.results->fault()), call, call.results->faulty_item());
@@ -159,10 +160,11 @@ void Dispatcher::send(ServedCall& call) noexcept {
     end_once(call, whole);
   // The engine may use the record for another call once it has the answer.
   ProcedureCounters* const counters = call.counters;
-  const engine::StageRecord* const stages = call.stages;  // of the core for good
+  const engine::StageRecord* const stages = call.stages;  // the core's, so it stays valid
   const bool times = stages != nullptr && call.procedure != nullptr;
   const bool late = call.not_before_ns != 0;
-  // What cannot even be refused, for want of a buffer, is not answered at all (V1-ERR-20).
+  // A call that cannot even be refused, because there is no buffer, is not answered at all
+  // (V1-ERR-20).
   if (call.answer == Answer::kDrop || !whole) [[unlikely]] {
     link_.engine().drop(call, call.answer == Answer::kDrop ? engine::kCallDropped : kNoAnswer);
   } else if (call.answer == Answer::kTransportError) [[unlikely]] {
@@ -173,7 +175,8 @@ void Dispatcher::send(ServedCall& call) noexcept {
   if (counters != nullptr) [[likely]] {
     if (times) [[unlikely]]
       note_times(*counters, *stages, late);
-    counters->calls_in_progress.take_one();  // the last look at its service, which may go now
+    // the last access to its service, which may be destroyed now
+    counters->calls_in_progress.take_one();
   }
   link_.core().mark_dirty(link_);
 }
@@ -287,7 +290,7 @@ Buffer ServerCall::result_buffer(uint32_t size) noexcept {
   if (buffer) [[likely]] {
     borrower.lend(buffer);
   } else {
-    // More than any buffer has is no lack of buffers that others could end.
+    // A size beyond the largest buffer is not a shortage that others could end.
     if (size <= memory().largest_buffer())
       borrower.note_missing();
     call_->dispatcher->note(service::Mistake::kNoBuffers, *call_);
@@ -311,7 +314,7 @@ void ServerCall::reply_after(uint64_t delay_ns) && {
 void ServerCall::reject(AcceptStat status) && {
   if (call_ == nullptr) [[unlikely]]
     return service::note_second_end("reject");
-  // SUCCESS is no refusal: results would have to follow.
+  // SUCCESS is not a refusal: results would have to follow.
   call_->accept_stat = status == AcceptStat::kSuccess ? AcceptStat::kSystemErr : status;
   service::end(*std::exchange(call_, nullptr), Answer::kReject);
 }

@@ -1,5 +1,4 @@
-// What a ServerCall and its connection, which is the Dispatcher itself, have beside the way of a
-// call.
+// The rarely used parts of ServerCall and of its connection, which is the Dispatcher itself.
 #include <memory>
 
 #include "base/assert.h"
@@ -88,7 +87,7 @@ Result<std::shared_ptr<BackwardClient>> Dispatcher::backward_client() {
                   "server on its ClientConnection");
 }
 
-// Either we see that it was entered, or it sees that we wait: both publish first, then look.
+// Either we see that it was entered, or it sees that we wait: both publish first, then check.
 bool Dispatcher::all_entered() noexcept {
   RRDK_ON_CORE(link_.core());
   if (entries_ == nullptr)

@@ -17,7 +17,7 @@ std::string name_of(const Binding& binding) {
          std::to_string(binding.program) + " version " + std::to_string(binding.version) + ")";
 }
 
-// `which`: the number of a result, or the region of one.
+// `which` is the number of a result, or its region.
 std::string describe(Mistake mistake, uint32_t which) {
   switch (mistake) {
     case Mistake::kInvalidMemory:
@@ -53,7 +53,7 @@ void count_on(size_t cores, ServiceEntry& entry) {
     of_core = std::make_unique<ProcedureCounters[]>(entry.procedures.size() + 1);
 }
 
-// Procedures in order, each with its handler and context.
+// Fills `procedures` in order, each with its handler and context.
 Result<void> fill(const Service& service, std::vector<Procedure>& procedures) {
   procedures.assign(service.procedures.begin(), service.procedures.end());
   std::ranges::sort(procedures, {}, &Procedure::number);
@@ -103,7 +103,7 @@ auto ServiceTable::withdraw(uint32_t program, uint32_t version) -> Result<Withdr
                                      std::to_string(version));
   std::unique_ptr<ServiceEntry> entry = std::move(*at);
   entries_.erase(at);
-  // What its late calls are told: the versions that are left as it goes.
+  // What its late calls are told: the versions that remain.
   auto [low, high] = set_versions(program);
   entry->low = low;
   entry->high = high;
@@ -124,7 +124,7 @@ void ServiceTable::withdraw_all() {
     (void)withdraw(program, version);
 }
 
-// mutex_ is held, here and below.
+// mutex_ must be held, here and below.
 std::pair<uint32_t, uint32_t> ServiceTable::set_versions(uint32_t program) {
   auto same = std::ranges::equal_range(entries_, program, {}, program_of);
   if (same.empty())
@@ -138,7 +138,8 @@ std::pair<uint32_t, uint32_t> ServiceTable::set_versions(uint32_t program) {
   return {low, high};
 }
 
-// The list before its edition: who sees that one, sees this list or a later one.
+// Publishes the list before its edition: a reader that sees the edition sees this list or a later
+// one.
 void ServiceTable::publish() {
   auto list = std::make_unique<Entries>();
   for (const std::unique_ptr<ServiceEntry>& entry : entries_)
@@ -148,7 +149,7 @@ void ServiceTable::publish() {
   base::retire(std::exchange(list_, std::move(list)));
 }
 
-// In this order: a pass that goes on may have found the entry, and not counted its call yet.
+// The order matters: a pass in progress may have found the entry and not counted its call yet.
 void ServiceTable::collect() {
   std::lock_guard lock(mutex_);
   std::erase_if(removed_, [](const Removed& removed) {

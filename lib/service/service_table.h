@@ -1,9 +1,9 @@
-// What a server offers: found by program, version and procedure for each call
-// (dispatch_datapath.cc), and what is counted of each procedure.
+// What a server offers, which is looked up by program, version and procedure for each call
+// (dispatch_datapath.cc), and what is counted for each procedure.
 //
-// Cores read it without a lock while it changes. A change publishes another list of entries and
-// retires the old one. An entry that is withdrawn is destroyed when its own grace period is over,
-// so that no pass can find it any more, and no call that has not ended refers to it.
+// Cores read the table without a lock while it changes. A change publishes another list of entries
+// and retires the old one. An entry that is withdrawn is destroyed when its own grace period is
+// over, so that no pass can find it any more, and no call that has not ended refers to it.
 #pragma once
 
 #include <array>
@@ -22,9 +22,9 @@
 
 namespace rrdk::service {
 
-// What ProcedureStats has of one procedure at one core.
+// What ProcedureStats has for one procedure on one core.
 struct alignas(64) ProcedureCounters {
-  base::Count calls_in_progress;  // calls that have come, and not ended
+  base::Count calls_in_progress;  // calls that have arrived and not ended
   base::Count calls;
   base::Count errors;
   base::Count received_bytes;
@@ -50,7 +50,7 @@ struct alignas(64) ProcedureCounters {
 };
 static_assert(offsetof(ProcedureCounters, fetch) <= 64, "a call that is not timed touches a line");
 
-// What a handler of ours can do wrong; each has its counter.
+// What a handler can do wrong; each mistake has its counter.
 enum class Mistake : uint8_t {
 #define RRDK_MISTAKE(id, mistake, name, text) k##mistake,
 #include "rrdk/counter_table.h"
@@ -60,31 +60,32 @@ constexpr size_t kMistakes = 0
 #include "rrdk/counter_table.h"
     ;
 
-// A service, of one version of a program.
+// A service of one version of a program.
 struct ServiceEntry {
   const Binding* binding = nullptr;
   std::vector<Procedure> procedures = {};  // in ascending order, each with its context
-  // Of each, a bit for each Mistake that the log has been told of.
+  // For each procedure, a bit for each Mistake that has been logged.
   std::unique_ptr<std::atomic<uint8_t>[]> told = {};
-  // By core, of each procedure, and then of NULL where the table lacks it. Empty: not counted.
+  // For each core, the counters of each procedure, and then those of NULL if the table lacks it.
+  // Empty: not counted.
   std::vector<std::unique_ptr<ProcedureCounters[]>> counters = {};
-  // Versions of the same program that there are (PROG_MISMATCH); zeros: none any more.
+  // The versions of the same program that exist (PROG_MISMATCH); zeros: none any more.
   std::atomic<uint32_t> low = 0;
   std::atomic<uint32_t> high = 0;
   std::atomic<bool> removed = false;  // none of its handlers is entered any more
 
-  // Its own entry, or that of kOtherProcedures. Null: no such procedure.
+  // Returns the procedure's own entry, or that of kOtherProcedures; null if there is neither.
   const Procedure* find(uint32_t number) const noexcept;
-  // Of one core, in the same order; null: not counted.
+  // The counters of one core, in the same order; null: not counted.
   ProcedureCounters* counters_of(uint32_t core) const noexcept {
     return counters.empty() ? nullptr : counters[core].get();
   }
-  // `procedure` null: of NULL.
+  // A null `procedure` stands for NULL.
   size_t index_of(const Procedure* procedure) const noexcept {
     return procedure != nullptr ? static_cast<size_t>(procedure - procedures.data())
                                 : procedures.size();
   }
-  // Whether calls that have not ended refer to it; without counters there were none.
+  // Whether calls that have not ended refer to it; always false without counters.
   bool in_use() const noexcept;
 };
 
@@ -93,22 +94,22 @@ class ServiceTable {
   enum class Verdict : uint8_t { kFound, kNoProgram, kNoVersion };
   struct Found {
     Verdict verdict;
-    const ServiceEntry* entry;  // with kNoVersion: of another version
+    const ServiceEntry* entry;  // with kNoVersion: the entry of another version
   };
 
   ServiceTable() = default;
   ServiceTable(const ServiceTable&) = delete;
   ServiceTable& operator=(const ServiceTable&) = delete;
 
-  // Core threads, in a pass. The entry that find() returns is valid in this pass. Later it is valid
-  // for calls that are counted, and for readers that see the same edition.
+  // For core threads, in a pass. The entry that find() returns is valid in this pass. Later it is
+  // valid only for calls that are counted, and for readers that see the same edition.
   Found find(uint32_t program, uint32_t version) const noexcept;
   uint64_t edition() const noexcept { return edition_.load(std::memory_order_acquire); }
 
   // One thread at a time. Errors: kInvalidArgument.
   Result<void> add(const Service& service);
-  // A service that calls do not find any more. When the grace period is over, and no worker runs
-  // the entry (WorkerPool::runs()), none of its handlers runs.
+  // A service that calls no longer find. When the grace period is over, and no worker runs the
+  // entry (WorkerPool::runs()), none of its handlers runs.
   struct Withdrawn {
     const void* entry;  // only its address: the entry may be gone
     base::GracePeriod grace;
@@ -118,17 +119,17 @@ class ServiceTable {
   void withdraw_all();
   // Destroys the withdrawn entries that are no longer in use. Any thread.
   void collect();
-  // From now on, counts what that many cores do.
+  // Starts counting, for `cores` cores.
   void count_on(size_t cores);
 
   // Any thread.
   bool empty() const noexcept;
   std::vector<ProcedureStats> procedures() const;
-  // Whether each procedure may be run twice.
+  // Whether every procedure may be run twice.
   bool idempotent() const noexcept;
 
-  // Says it in the log, once for each kind and procedure: a handler's mistake, by any thread, when
-  // procedure `number` was called. `item`: of kInvalidMemory, which result it is.
+  // Logs a handler's mistake, once for each kind and procedure; any thread. `number` is the
+  // procedure that was called. `item`: with kInvalidMemory, which result it is.
   void note(Mistake mistake, const ServiceEntry& entry, uint32_t number,
             uint32_t item = 0) const noexcept;
 
@@ -150,7 +151,7 @@ class ServiceTable {
   std::vector<std::unique_ptr<ServiceEntry>> entries_;  // in ascending order of program and version
   std::vector<Removed> removed_;
   std::unique_ptr<Entries> list_;  // the one that is published
-  // What cores read for each call; it is not written meanwhile.
+  // What cores read for each call. It is not written meanwhile.
   alignas(64) std::atomic<const Entries*> published_ = nullptr;
   std::atomic<uint64_t> edition_ = 0;
 };
