@@ -162,7 +162,7 @@ class Call {
    * without kOk, it holds pool buffers of this size, one of the smallest class that fits or several
    * of the largest. Configure a class for it in MemoryOptions::classes, with as many buffers as
    * such calls are in flight. A call that finds no buffer waits for those of others, or ends with
-   * kNoMemory if no other call holds any.
+   * kNoMemory if its connection has no other call in flight.
    */
   void expect_reply(uint64_t bytes) noexcept;
   /**

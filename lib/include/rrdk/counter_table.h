@@ -1,19 +1,21 @@
 /**
  * The table of everything that RRDK counts. rrdk/counters.h and, for C, rrdk/rrdk.h make their
- * enumerations of it; the library makes of it the words that it counts in, and what metrics say.
- * It is included again and again, each time with other macros: programs have no use for it.
+ * enumerations from it; the library makes its counting words and the texts of the metrics from it.
+ * It is included repeatedly, each time with other macros; programs have no use for it.
  *
  *   ..._COUNTER(id, Enumerator, name, "What it counts.")     its macro says who counts it
  *   ..._REFUSAL(id, Reason, reason, breach, "title", "...")  the counter is RefusalReason
  *
  * To add a counter, add a line to its section, with the next id of the whole table (a static_assert
- * says if it is not), and count: ++counters.name. Ids are for good, since programs are compiled
- * with them; the order of lines is not, but for RRDK_REFUSAL, which goes to the end. A name that
- * ends in _bytes has that unit.
+ * fails otherwise), and count: ++counters.name. Ids never change, since programs are compiled with
+ * them. The order of lines may change, except for RRDK_REFUSAL, where new lines go to the end. A
+ * name that ends in _bytes has that unit.
  */
 
-/* Macros that an includer has not defined lead to RRDK_COUNTER and RRDK_GAUGE, and these to
-   nothing: so it takes either one section, or all of them. */
+/*
+ * Macros that an includer has not defined expand to RRDK_COUNTER and RRDK_GAUGE, and these to
+ * nothing: so an includer takes either one section, or all.
+ */
 #ifndef RRDK_COUNTER
 #define RRDK_COUNTER(id, enumerator, name, owners, text)
 #endif
@@ -61,9 +63,8 @@
   RRDK_REFUSAL(id, enumerator, name, breach, title, text)
 #endif
 
-// What the engine counts of each connection, in the order of its words: the first ones are
-// written for each call. Sums of all connections, past ones included, at a server and at a
-// client alike.
+// Counted by the engine for each connection, in the order of its words: the first ones are written
+// for each call. Sums of all connections, past ones included, at a server and at a client alike.
 RRDK_CONNECTION_COUNTER(0, CallsReceived, calls_received,
                         "Calls that the peer made, and that were taken.")
 RRDK_CONNECTION_COUNTER(1, RepliesSent, replies_sent, "Replies sent, rejections included.")
@@ -133,7 +134,7 @@ RRDK_CONNECTION_COUNTER(35, Rfc5666ReadReplies, rfc5666_read_replies,
 RRDK_CONNECTION_COUNTER(36, Rfc5666Dones, rfc5666_dones,
                         "RDMA_DONE messages sent, or received for a reply.")
 
-// Of connections that were established, and why they are no more (Ending in rrdk/connection.h).
+// Established connections that have ended, by cause (Ending in rrdk/connection.h).
 RRDK_CONNECTION_COUNTER(158, EndedByPeer, ended_by_peer,
                         "Connections that the peer ended: it closed, died, or broke the protocol.")
 RRDK_CONNECTION_COUNTER(
@@ -144,9 +145,9 @@ RRDK_CONNECTION_COUNTER(160, EndedByLimit, ended_by_limit,
 RRDK_CONNECTION_COUNTER(161, EndedByNetwork, ended_by_network,
                         "Connections that the network, the device or the operating system ended.")
 
-// What the dispatcher counts of each connection; summed likewise. The mistakes are those of our
-// own handlers: calls that they could not, or did not, answer, so that the peer got SYSTEM_ERR.
-// The log has the first of each kind and procedure.
+// Counted by the dispatcher for each connection, and summed likewise. Mistakes are those of our own
+// handlers: calls that they could not, or did not, answer, so that the peer got SYSTEM_ERR. The
+// first of each kind and procedure is logged.
 RRDK_DISPATCHER_COUNTER(37, CallsRejected, calls_rejected,
                         "Calls that a handler, or the library for it, did not let succeed.")
 RRDK_MISTAKE(38, InvalidMemory, invalid_memory,
@@ -160,8 +161,8 @@ RRDK_MISTAKE(42, Failed, failed, "Encoder::fail() was called.")
 RRDK_MISTAKE(43, Unanswered, unanswered,
              "The ServerCall was destroyed, or assigned to, without an answer.")
 
-// What is counted of calls that the program makes: by a ClientConnection, or by a Server of its
-// clients (BackwardClient).
+// Calls that the program makes: by a ClientConnection, or by a Server to its clients
+// (BackwardClient).
 RRDK_CALLER_COUNTER(44, CallsMade, calls_made, "Calls made.")
 RRDK_CALLER_COUNTER(45, CallsOk, calls_ok, "Calls that ended well.")
 RRDK_CALLER_COUNTER(46, CallsFailed, calls_failed, "Calls that ended in an error.")
@@ -173,7 +174,7 @@ RRDK_COUNTER(48, ProtocolBreaches, protocol_breaches, kServer | kClient,
              "Breaches of the protocol by the peer: refusals for which it is to blame.")
 RRDK_GAUGE(49, Connections, connections, kServer | kClient | kCore, "Connections now.")
 
-// A Server's connections, as they come and go.
+// A Server's connections: accepted, refused and ended.
 RRDK_SERVER_COUNTER(50, ConnectionsAccepted, connections_accepted, "Connections accepted.")
 RRDK_SERVER_COUNTER(51, ConnectionsRefused, connections_refused,
                     "Connections refused: too many, no buffers or descriptors, or by on_open; the "
@@ -290,7 +291,7 @@ RRDK_REFUSAL(107, Done, done, kNoBreach, "RDMA_DONE", "Ignored: RDMA_DONE.")
 RRDK_REFUSAL(108, UnknownOption, unknown_option, kNoBreach, "unknown RDMA_OPTIONAL",
              "Refused by a server, ignored by a client: an RDMA_OPTIONAL of unknown type.")
 
-// Of messages of a registered type (rrdk/extensions.h).
+// Messages of a registered type (rrdk/extensions.h).
 RRDK_REFUSAL(109, BadOption, bad_option, kBreach, "malformed RDMA_OPTIONAL",
              "Refused: an RDMA_OPTIONAL with data or an RPC message that its type does not have.")
 RRDK_REFUSAL(110, LongOption, long_option, kNoBreach, "RDMA_OPTIONAL too long",
@@ -393,7 +394,7 @@ RRDK_REFUSAL(152, NoCommonVersion, no_common_version, kNoBreach, "no common vers
 RRDK_REFUSAL(153, NoAnswers, no_answers, kNoBreach, "no answers",
              "Ended: every credit was held by a call that was never answered.")
 
-// Work that failed by the peer's doing; each ends the connection.
+// Work that failed because of the peer; each ends the connection.
 RRDK_REFUSAL(154, MessageTooLong, message_too_long, kBreach, "message longer than its Receive",
              "Ended: a message longer than the Receive that it met.")
 RRDK_REFUSAL(155, AccessRefused, access_refused, kNoBreach, "remote access refused",

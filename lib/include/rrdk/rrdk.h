@@ -1,8 +1,8 @@
 /**
- * RRDK from C (C11): servers and clients of RPC programs, in both directions. The same library as
- * the C++ headers beside this one, by the same names: what they say of rrdk::Client holds for
- * rrdk_client, and so on. Here is what is different in C. No C++ compiler or runtime is needed to
- * include this header; programs link with librrdk.
+ * The C API (C11) of RRDK: clients and servers of RPC programs, in both directions. It is the same
+ * library as the C++ headers beside this one, under the same names: what they say of rrdk::Client
+ * applies to rrdk_client, and so on; this header says what is different in C. It needs no C++
+ * compiler or runtime; programs link with librrdk.
  *
  *   void on_read(rrdk_call *call, void *site) {
  *     if (rrdk_call_status_of(call) == RRDK_CALL_OK)
@@ -12,45 +12,46 @@
  *   rrdk_encoder *args = rrdk_call_begin(call, program, READ);
  *   rrdk_put_u64(args, offset);
  *   rrdk_put_u32(args, length);
- *   rrdk_call_offer_buffer(call, rrdk_buffer_get(memory, length), length);  // where it is to land
+ *   rrdk_call_offer_buffer(call, rrdk_buffer_get(memory, length), length);  // for the result
  *   rrdk_call_submit(call, on_read, site);
  *
- * Errors: set-up functions return RRDK_OK or what kind of thing went wrong, and write the same with
- * a line for people into `error`, which may be NULL. What they would have made is NULL then. The
- * data path has no such errors: calls end with an rrdk_call_status, encoders and decoders fail once
- * and for all. rrdk_errc_errno() and rrdk_errc_of() convert.
+ * Errors: set-up functions return RRDK_OK or a kind of error, and write it with a line of text into
+ * `error`, which may be NULL. The object that they would have made is then NULL. The data path has
+ * no such errors: calls end with an rrdk_call_status, and encoders and decoders that failed stay
+ * failed. rrdk_errc_errno() and rrdk_errc_of() convert.
  *
- * Options: `size` is first, and says how much of the structure the program knows, so that a program
- * runs with a later release. rrdk_..._options_init(&options, sizeof options) fills in the defaults;
- * NULL for an options argument means all of them. What is told (rrdk_connection_info, ...) works
- * likewise: set `size` to sizeof of it; functions that fill one in return false if that is no size
- * that a release had, and write nothing. In options such a size is RRDK_E_INVALID_ARGUMENT, and a
- * larger one, or a value of an enumeration that this release does not know, RRDK_E_UNSUPPORTED.
- * Arrays and texts in options are copied.
+ * Options: the first field, `size`, says how much of the structure the program knows, so that it
+ * runs with later releases. rrdk_..._options_init(&options, sizeof options) sets the defaults; NULL
+ * for an options argument means all defaults. For structures that functions fill in
+ * (rrdk_connection_info, ...), set `size` to sizeof the structure; with a size that no release had,
+ * these functions return false and write nothing. In options such a size is
+ * RRDK_E_INVALID_ARGUMENT; a larger one, or an enumeration value that this release does not know,
+ * is RRDK_E_UNSUPPORTED. Arrays and strings in options are copied.
  *
- * NULL is for: `error`; options; what ..._destroy() and rrdk_buffer_put() get; completions and
- * callbacks that nobody wants to be told by, but for a timer's. Nothing else: set-up functions
- * return RRDK_E_INVALID_ARGUMENT, and name what is missing.
+ * NULL is allowed for `error`, options, the argument of ..._destroy() and rrdk_buffer_put(), and
+ * for completions and callbacks except a timer's. Elsewhere set-up functions return
+ * RRDK_E_INVALID_ARGUMENT and name what is missing.
  *
- * Lifetime: handles are the program's, from ..._create() to ..._destroy(), and are destroyed in the
+ * Lifetime: a program owns its handles from ..._create() to ..._destroy(), and destroys them in the
  * opposite order: memory > runtime > server > server call and backward client; memory > buffers and
  * registered memory; memory and connection > call; runtime > client, connection and timer; runtime,
- * servers and connections > telemetry. A program may go at any time: what was given it keeps its
- * table. Handles that callbacks get are the library's, as is every `const char*` that is returned.
+ * servers and connections > telemetry. A program (rrdk_program) may be destroyed at any time:
+ * objects that were given it keep its table. The library owns the handles that callbacks get, and
+ * every `const char*` that is returned.
  *
- * Threads, and what may be done in a callback or a handler: as in rrdk/runtime.h, rrdk/client.h,
- * rrdk/server.h, rrdk/service.h and rrdk/timer.h.
+ * Threads: the rules, also on what callbacks and handlers may do, are those of rrdk/runtime.h,
+ * rrdk/client.h, rrdk/server.h, rrdk/service.h and rrdk/timer.h.
  *
- * Waiting: a reactor of one thread makes an embedded runtime, calls rrdk_runtime_poll(), and while
- * it serves none of what waits: rrdk_connect(), rrdk_call_submit_and_wait(),
+ * Waiting: a reactor with one thread makes an embedded runtime, calls rrdk_runtime_poll(), and uses
+ * no function that waits while it serves: rrdk_connect(), rrdk_call_submit_and_wait(),
  * rrdk_connection_drain(), rrdk_server_listen(), rrdk_server_drain(), rrdk_server_remove_service();
  * rrdk_connection_destroy() before RRDK_CLOSED, rrdk_server_destroy() before it has closed,
- * rrdk_call_destroy() in flight; and on other threads than the core's rrdk_call_abandon(),
+ * rrdk_call_destroy() in flight; and, on other threads than the core's, rrdk_call_abandon(),
  * rrdk_timer_stop() and rrdk_timer_destroy().
  *
- * Not here, in C++ only: captures, fault injection, rpcbind and calls over TCP, statistics of
- * procedures and stages of sampled calls, audits of the pools, network addresses in numbers,
- * extensions of version 2, and RFC 5666's compatibility mode.
+ * C++ only: captures, fault injection, rpcbind and calls over TCP, statistics of procedures and
+ * stages of sampled calls, audits of the pools, network addresses in numbers, extensions of version
+ * 2, and RFC 5666's compatibility mode.
  */
 #pragma once
 
@@ -68,39 +69,42 @@ extern "C" {
 
 /* ---- Errors (rrdk/error.h) and how calls end (rrdk/call_status.h) ---- */
 
-/** What kind of thing went wrong. Later releases may have more. */
+/** The kind of an error. Later releases may have more. */
 typedef enum rrdk_errc {
   RRDK_OK = 0,
   RRDK_E_INVALID_ARGUMENT, /**< an option or argument is out of range or contradictory */
   RRDK_E_BAD_URI,          /**< an address does not parse, or its scheme has no driver */
   RRDK_E_ADDRESS_IN_USE,   /**< another server has the address */
   RRDK_E_NOT_FOUND,        /**< nothing at the address; no such service or connection */
-  RRDK_E_REFUSED,          /**< the peer is there and said no */
+  RRDK_E_REFUSED,          /**< the peer exists and refused */
   RRDK_E_NOT_A_PEER,       /**< something there does not speak our protocol */
   RRDK_E_PERMISSION,       /**< the operating system forbids it */
   RRDK_E_NO_MEMORY,        /**< memory, hugepages, locked memory or a pool is exhausted */
   RRDK_E_TIMEOUT,          /**< no answer in time */
   RRDK_E_CONNECTION_LOST,  /**< the peer closed, died or broke the protocol */
-  RRDK_E_UNSUPPORTED,      /**< this driver, device, build or release can not do it */
+  RRDK_E_UNSUPPORTED,      /**< this driver, device, build or release cannot do it */
   RRDK_E_LIMIT,            /**< a configured limit forbids it */
   RRDK_E_SHUTDOWN,         /**< the object is being closed */
   RRDK_E_SYSTEM,           /**< a system call failed; the message has its name and reason */
 } rrdk_errc;
 
-/** A kind, and what was at fault and what to do, in one line. A longer line is cut. */
+/**
+ * The kind of an error, and a line that says what was at fault and what to do. A longer line is
+ * cut.
+ */
 typedef struct rrdk_error {
   rrdk_errc code;
   char message[508];
 } rrdk_error;
 
-/** As in "address in use"; "ok" for RRDK_OK. Never NULL. */
+/** A description such as "address in use"; "ok" for RRDK_OK. Never NULL. */
 const char* rrdk_errc_name(rrdk_errc code);
 /** The nearest value of errno.h, positive: EINVAL, EADDRINUSE, ...; 0 for RRDK_OK. */
 int rrdk_errc_errno(rrdk_errc code);
 
 /**
- * How a call ended, exactly once. rrdk/call_status.h says what each means for the call. Later
- * releases may have more.
+ * How a call ended. rrdk/call_status.h says what each value means for the call. Later releases may
+ * have more.
  */
 typedef enum rrdk_call_status {
   RRDK_CALL_OK = 0,
@@ -125,25 +129,27 @@ typedef enum rrdk_call_status {
   RRDK_CALL_INVALID_CALL,
 } rrdk_call_status;
 
-/** As in "connection lost". Never NULL. */
+/** A description such as "connection lost". Never NULL. */
 const char* rrdk_call_status_name(rrdk_call_status status);
-/** The kind of error that a status is, so that one place of a program can treat both. */
+/**
+ * The kind of error that corresponds to a status, so that a program can treat both in one place.
+ */
 rrdk_errc rrdk_errc_of(rrdk_call_status status);
 
 /* ---- Counters (rrdk/counters.h): what is counted, by id and by name ---- */
 
 /**
- * RRDK_COUNTER_waits_share and so on: the ids of all counters and gauges, refusals included, which
- * are for good. The names are those of the metrics; rrdk_counter_text() says what each counts.
- * Those of buffers and of procedures (RRDK_COUNTER_calls and what follows it) are in the metrics
- * only: here they are 0.
+ * The ids of all counters and gauges, refusals included, as RRDK_COUNTER_waits_share and so on; ids
+ * never change. The names are those of the metrics; rrdk_counter_text() says what each counts.
+ * Counters of buffers and of procedures (RRDK_COUNTER_calls and those after it) are in the metrics
+ * only; here they are 0.
  */
 typedef enum rrdk_counter {
 #define RRDK_COUNTER(id, enumerator, name, owners, text) RRDK_COUNTER_##name = id,
 #define RRDK_GAUGE(id, enumerator, name, owners, text) RRDK_COUNTER_##name = id,
 #include "rrdk/counter_table.h"
 } rrdk_counter;
-/** How many ids this header has: those are 0 to RRDK_COUNTERS - 1. */
+/** The number of ids in this header, which are 0 to RRDK_COUNTERS - 1. */
 enum {
   RRDK_COUNTERS = 0
 #define RRDK_COUNTER(id, enumerator, name, owners, text) +1
@@ -151,31 +157,34 @@ enum {
 #include "rrdk/counter_table.h"
 };
 
-/** How many the library has, which may be of a later release and have more. */
+/** The number of ids in the library, which may be a later release and have more. */
 uint32_t rrdk_counter_count(void);
-/** "waits_share"; refusals begin with "refusal_". NULL, here and below: there is no such id. */
+/**
+ * Such as "waits_share"; refusals begin with "refusal_". NULL, here and below, if the id does not
+ * exist.
+ */
 const char* rrdk_counter_name(uint32_t id);
-/** "bytes", or "" for numbers of what the text says. */
+/** "bytes", or "" for counts of what the text says. */
 const char* rrdk_counter_unit(uint32_t id);
 const char* rrdk_counter_text(uint32_t id); /**< a sentence */
-/** Whether it is of this moment, and may fall. */
+/** Returns true for a gauge: a current value, which may fall. */
 bool rrdk_counter_is_gauge(uint32_t id);
-/** By its name. UINT32_MAX: there is none. */
+/** The id of a name; UINT32_MAX if it does not exist. */
 uint32_t rrdk_counter_find(const char* name);
 
 /* ---- EAL (rrdk/eal.h) and the log (rrdk/log.h) ---- */
 
 /**
- * Adopts the running EAL, or starts one with the quiet defaults, over which the `count` arguments
- * have precedence (EalArguments::kOverDefaults). In the main thread, before memory is made; a
- * second one does nothing. Errors: RRDK_E_INVALID_ARGUMENT (EAL refused them), RRDK_E_SYSTEM.
+ * Adopts the running EAL, or starts one with quiet defaults, which the `count` arguments override
+ * (EalArguments::kOverDefaults). Must be called in the main thread, before memory is made; a second
+ * call does nothing. Errors: RRDK_E_INVALID_ARGUMENT (EAL refused them), RRDK_E_SYSTEM.
  */
 rrdk_errc rrdk_ensure_eal(const char* const* arguments, size_t count, rrdk_error* error);
 bool rrdk_eal_running(void);
-/** Gives the calling thread a cache of buffers. False: EAL has no identity left. */
+/** Gives the calling thread a cache of buffers. Returns false if EAL has no identity left. */
 bool rrdk_register_thread(void);
 
-/** As in rrdk::LogLevel. */
+/** The values of rrdk::LogLevel. */
 typedef enum rrdk_log_level {
   RRDK_LOG_ERROR = 0,
   RRDK_LOG_WARNING,
@@ -183,21 +192,21 @@ typedef enum rrdk_log_level {
   RRDK_LOG_DEBUG,
 } rrdk_log_level;
 
-/** Takes a line, without a newline; it must not block, and what it logs itself is dropped. */
+/** Receives a line without a newline. Must not block; what it logs itself is dropped. */
 typedef void (*rrdk_log_sink)(rrdk_log_level level, const char* line, void* user);
-/** NULL: to stderr again. */
+/** Sets the sink; NULL restores stderr. */
 void rrdk_set_log_sink(rrdk_log_sink sink, void* user);
 void rrdk_set_log_level(rrdk_log_level most_verbose);
 
 /* ---- Memory (rrdk/memory.h) ---- */
 
 typedef struct rrdk_memory rrdk_memory;
-/** A buffer of the pools: the handle is the right to it, and returns it by rrdk_buffer_put(). */
+/** A pool buffer, owned through its handle; rrdk_buffer_put() returns it. */
 typedef struct rrdk_buffer rrdk_buffer;
-/** Memory of the application's own size or making, registered for its whole life. */
+/** Memory that the application sized or mapped, registered for its whole life. */
 typedef struct rrdk_registered_memory rrdk_registered_memory;
 
-/** A run of bytes that drivers can address, from one of the two above. Does not own. */
+/** A run of bytes in a buffer or registered memory. Does not own. */
 typedef struct rrdk_span {
   void* data;
   uint32_t length;
@@ -205,15 +214,15 @@ typedef struct rrdk_span {
 } rrdk_span;
 
 typedef enum rrdk_hugepages {
-  RRDK_HUGEPAGES_PREFER = 0, /**< else ordinary pages, and a line in the log */
+  RRDK_HUGEPAGES_PREFER = 0, /**< otherwise ordinary pages, with a log line */
   RRDK_HUGEPAGES_REQUIRE,
   RRDK_HUGEPAGES_NEVER,
 } rrdk_hugepages;
 
-/** rrdk::SizeClass. It never grows. */
+/** rrdk::SizeClass. The structure will never grow. */
 typedef struct rrdk_size_class {
   uint32_t buffer_size; /**< a power of two of at least 64 */
-  uint32_t count;       /**< 0: as many as are needed, out of the budget */
+  uint32_t count;       /**< 0: elastic, as many as needed out of the budget */
 } rrdk_size_class;
 
 /** rrdk::MemoryOptions. */
@@ -222,45 +231,50 @@ typedef struct rrdk_memory_options {
   uint64_t bytes;                 /**< the budget; 0: a share of what is free */
   const rrdk_size_class* classes; /**< NULL: 4 KiB, 64 KiB, 256 KiB and 1 MiB, all elastic */
   size_t num_classes;
-  const int* numa_nodes; /**< NULL: that of the calling thread */
+  const int* numa_nodes; /**< NULL: the node of the calling thread */
   size_t num_numa_nodes;
   rrdk_hugepages hugepages;
   bool prefault;
 } rrdk_memory_options;
 
 void rrdk_memory_options_init(rrdk_memory_options* options, size_t size);
-/** Errors: those of rrdk::Memory::create(). */
+/** Errors: as for rrdk::Memory::create(). */
 rrdk_errc rrdk_memory_create(const rrdk_memory_options* options, rrdk_memory** memory,
                              rrdk_error* error);
 void rrdk_memory_destroy(rrdk_memory* memory);
-/** Whether every buffer is back in its pool; not to be expected before the runtime is gone. */
+/**
+ * Returns true if every buffer is back in its pool; not to be expected while the runtime exists.
+ */
 bool rrdk_memory_whole(const rrdk_memory* memory);
-/** Whether the span is empty, or inside memory that this one has. Any thread. */
+/** Returns true if the span is empty or lies inside this memory. Any thread. */
 bool rrdk_memory_contains(const rrdk_memory* memory, rrdk_span span);
 
-/** The largest buffer that there is, in bytes. */
+/** The size of the largest buffer, in bytes. */
 uint32_t rrdk_memory_largest_buffer(const rrdk_memory* memory);
 
-/** At least `size` bytes; NULL when the pools have none. Never blocks. Any thread. */
+/**
+ * Returns a buffer of at least `size` bytes, or NULL if the pools are exhausted. Never blocks. Any
+ * thread.
+ */
 rrdk_buffer* rrdk_buffer_get(rrdk_memory* memory, uint32_t size);
-/** Back into its pool. NULL: nothing. Any thread. */
+/** Returns the buffer to its pool; does nothing for NULL. Any thread. */
 void rrdk_buffer_put(rrdk_buffer* buffer);
 void* rrdk_buffer_data(const rrdk_buffer* buffer);
 uint32_t rrdk_buffer_capacity(const rrdk_buffer* buffer);
-/** Its first `length` bytes. */
+/** The buffer's first `length` bytes. */
 rrdk_span rrdk_buffer_span(const rrdk_buffer* buffer, uint32_t length);
 
-/** Errors: RRDK_E_INVALID_ARGUMENT (no bytes), RRDK_E_NO_MEMORY, RRDK_E_SYSTEM. */
+/** Errors: RRDK_E_INVALID_ARGUMENT (0 bytes), RRDK_E_NO_MEMORY, RRDK_E_SYSTEM. */
 rrdk_errc rrdk_memory_allocate(rrdk_memory* memory, size_t bytes,
                                rrdk_registered_memory** registered, rrdk_error* error);
-/** rrdk::Memory::adopt(), which says what the descriptor `fd` must be; -1: none. */
+/** As rrdk::Memory::adopt(), which says what descriptor `fd` must be; -1: no descriptor. */
 rrdk_errc rrdk_memory_adopt(rrdk_memory* memory, void* address, size_t bytes, int fd,
                             uint64_t fd_offset, rrdk_registered_memory** registered,
                             rrdk_error* error);
 void rrdk_registered_memory_destroy(rrdk_registered_memory* registered);
 void* rrdk_registered_memory_data(const rrdk_registered_memory* registered);
 size_t rrdk_registered_memory_size(const rrdk_registered_memory* registered);
-/** The caller keeps it inside the size. */
+/** A sub-range, which must lie inside the size. */
 rrdk_span rrdk_registered_memory_span(const rrdk_registered_memory* registered, size_t offset,
                                       uint32_t length);
 
@@ -278,9 +292,9 @@ typedef enum rrdk_idle_policy {
 /** rrdk::RuntimeOptions. */
 typedef struct rrdk_runtime_options {
   size_t size;
-  const int* poll_cpus; /**< of poll threads, -1: not pinned; NULL: embedded, the program polls */
+  const int* poll_cpus; /**< CPUs of poll threads, -1: not pinned; NULL: the program polls */
   size_t num_poll_cpus;
-  const int* worker_cpus; /**< of worker threads */
+  const int* worker_cpus; /**< CPUs of worker threads */
   size_t num_worker_cpus;
   uint32_t embedded_cores;
   rrdk_idle_policy idle;
@@ -290,20 +304,25 @@ typedef struct rrdk_runtime_options {
 } rrdk_runtime_options;
 
 void rrdk_runtime_options_init(rrdk_runtime_options* options, size_t size);
-/** Errors: those of rrdk::Runtime::create(). */
+/** Errors: as for rrdk::Runtime::create(). */
 rrdk_errc rrdk_runtime_create(rrdk_memory* memory, const rrdk_runtime_options* options,
                               rrdk_runtime** runtime, rrdk_error* error);
 void rrdk_runtime_destroy(rrdk_runtime* runtime);
-/** One pass of an embedded core; how many things it did. Never blocks. Poll again before anything
- * long (rrdk/runtime.h: poll()). */
+/**
+ * Makes one pass of an embedded core; returns the number of things done. Never blocks. Poll again
+ * before anything long (Runtime::poll() in rrdk/runtime.h).
+ */
 uint32_t rrdk_runtime_poll(rrdk_runtime* runtime, uint32_t core);
-/** Readable when the core has work, after rrdk_runtime_arm_wake() returned true. The runtime's. */
+/**
+ * Readable when the core has work, after rrdk_runtime_arm_wake() returned true. The runtime owns
+ * it.
+ */
 int rrdk_runtime_wake_fd(const rrdk_runtime* runtime, uint32_t core);
-/** False: poll instead of sleeping. */
+/** Prepares to sleep. Returns false if the program must poll instead. */
 bool rrdk_runtime_arm_wake(rrdk_runtime* runtime, uint32_t core);
 uint32_t rrdk_runtime_num_cores(const rrdk_runtime* runtime);
 uint32_t rrdk_runtime_num_workers(const rrdk_runtime* runtime);
-/** As rrdk_server_counters(), of one poll core. 0: there is no such core. Any thread. */
+/** As rrdk_server_counters(), for one poll core. Returns 0 if there is no such core. Any thread. */
 size_t rrdk_runtime_core_counters(const rrdk_runtime* runtime, uint32_t core, uint64_t* values,
                                   size_t count);
 /**
@@ -312,10 +331,10 @@ size_t rrdk_runtime_core_counters(const rrdk_runtime* runtime, uint32_t core, ui
  */
 rrdk_errc rrdk_runtime_run_aside(rrdk_runtime* runtime, void (*task)(void* argument),
                                  void* argument, rrdk_error* error);
-/** Monotonic nanoseconds: the clock of every time in this API. */
+/** Monotonic nanoseconds, the clock of every time in this API. */
 uint64_t rrdk_now_ns(void);
 
-/** In a pass of the core. It may start or stop the timer, and not destroy it. */
+/** Called during a pass of the core. May start or stop the timer, but not destroy it. */
 typedef void (*rrdk_timer_fire)(rrdk_timer* timer, void* argument);
 /** Errors: RRDK_E_INVALID_ARGUMENT (no such core, no `fire`). */
 rrdk_errc rrdk_timer_create(rrdk_runtime* runtime, uint32_t core, rrdk_timer_fire fire,
@@ -326,15 +345,18 @@ void rrdk_timer_stop(rrdk_timer* timer);
 
 /* ---- XDR (rrdk/xdr.h) ---- */
 
-/** What is written, by the callers of a procedure or its handler, in order. Fails for good. */
+/**
+ * Writes a message in order: arguments at a caller, results in a handler. Once failed, it stays
+ * failed.
+ */
 typedef struct rrdk_encoder rrdk_encoder;
-/** What is read, likewise: after a failure all values are zeros and all views are empty. */
+/** Reads a message in order: after a failure all values are zeros and all views are empty. */
 typedef struct rrdk_decoder rrdk_decoder;
 
 /**
- * Bytes of a message, in place: in one run mostly, else in several. Valid until the call has ended
- * (arguments), or until it is begun again (results); those of a result that was placed, as long as
- * their buffer. All but `length` is the library's.
+ * Bytes of a message, in place, usually in one run and otherwise in several. Valid until the call
+ * has ended (arguments), or until it is begun again (results); those of a placed result, as long as
+ * their buffer. All fields but `length` are the library's.
  */
 typedef struct rrdk_view {
   const void* fragments;
@@ -343,46 +365,54 @@ typedef struct rrdk_view {
   uint32_t length;
 } rrdk_view;
 
-/** The bytes from `offset` on that lie together, and how many these are. NULL: none are left. */
+/**
+ * Returns the contiguous bytes from `offset` on, and their number in *length; NULL if none are
+ * left.
+ */
 const void* rrdk_view_run(const rrdk_view* view, uint32_t offset, uint32_t* length);
 /** Copies view->length bytes. */
 void rrdk_view_copy(const rrdk_view* view, void* to);
 
-/** Whether bulk data may move in a chunk of its own: where the procedure's entry allows it. */
+/** Whether bulk data may move in a chunk of its own, if the procedure's entry allows it. */
 typedef enum rrdk_ddp {
   RRDK_DDP_NO = 0,
   RRDK_DDP_ELIGIBLE,
 } rrdk_ddp;
 
 bool rrdk_encoder_ok(const rrdk_encoder* encoder);
-/** Bytes so far. */
+/** The number of bytes written so far. */
 uint64_t rrdk_encoder_position(const rrdk_encoder* encoder);
 void rrdk_encoder_fail(rrdk_encoder* encoder);
-/** A place in the stream, to go back to: for a handler that fails with half its results written. */
+/**
+ * A position in the stream to return to, for a handler that fails with half its results written.
+ */
 typedef struct rrdk_mark {
   uint64_t inside[9];
 } rrdk_mark;
 rrdk_mark rrdk_encoder_mark(const rrdk_encoder* encoder);
-/** `mark` is of this encoder, and none before it was gone back to since. */
+/** `mark` must be of this encoder, with no return to an earlier mark since. */
 void rrdk_encoder_rewind(rrdk_encoder* encoder, const rrdk_mark* mark);
 void rrdk_put_u32(rrdk_encoder* encoder, uint32_t value);
 void rrdk_put_u64(rrdk_encoder* encoder, uint64_t value);
 void rrdk_put_bool(rrdk_encoder* encoder, bool value);
 /** opaque<>: count, a copy of the bytes, pad. */
 void rrdk_put_opaque(rrdk_encoder* encoder, const void* bytes, size_t length);
-/** opaque[n]: no count. */
+/** opaque[n]: a copy of the bytes and pad, no count. */
 void rrdk_put_fixed(rrdk_encoder* encoder, const void* bytes, size_t length);
 /** string<>, up to its NUL. */
 void rrdk_put_string(rrdk_encoder* encoder, const char* text);
-/** opaque<> by reference: the bytes must not change, as Encoder::put_item() says for how long. */
+/** opaque<> by reference: the bytes must not change for as long as Encoder::put_item() says. */
 void rrdk_put_item(rrdk_encoder* encoder, rrdk_span bytes, rrdk_ddp ddp);
-/** The same, and the message takes the buffer over in any case. NULL makes it fail. */
+/** As above; the message takes the buffer over in any case. NULL makes it fail. */
 void rrdk_put_buffer(rrdk_encoder* encoder, rrdk_buffer* buffer, uint32_t length, rrdk_ddp ddp);
-/** opaque<> out of another message, without a copy where that is possible. */
+/** opaque<> from another message, without a copy if possible. */
 void rrdk_put_view(rrdk_encoder* encoder, const rrdk_view* view);
 
 bool rrdk_decoder_ok(const rrdk_decoder* decoder);
-/** Everything went well and nothing is left: what a procedure's arguments must be. */
+/**
+ * Returns true if nothing failed and nothing is left, as must be the case after a procedure's
+ * arguments.
+ */
 bool rrdk_decoder_at_end(const rrdk_decoder* decoder);
 uint64_t rrdk_decoder_remaining(const rrdk_decoder* decoder);
 void rrdk_decoder_fail(rrdk_decoder* decoder);
@@ -393,11 +423,11 @@ bool rrdk_get_bool(rrdk_decoder* decoder);
 rrdk_view rrdk_get_opaque(rrdk_decoder* decoder, uint32_t max);
 /** opaque[length]. */
 rrdk_view rrdk_get_fixed(rrdk_decoder* decoder, uint32_t length);
-/** opaque<max> that is DDP-eligible: from where it was placed, if it was. */
+/** opaque<max> that is DDP-eligible: the placed bytes, if it was placed. */
 rrdk_view rrdk_get_item(rrdk_decoder* decoder, uint32_t max);
 /**
- * string<>, copied into `to` with a NUL behind it; its length. One that has no room in `size` bytes
- * makes the decoder fail, and so does one with a NUL inside; `to` is empty then.
+ * Copies a string<> into `to` with a NUL at its end, and returns its length. A string that does not
+ * fit in `size` bytes, or contains a NUL, makes the decoder fail; `to` is then empty.
  */
 size_t rrdk_get_string(rrdk_decoder* decoder, char* to, size_t size);
 
@@ -407,34 +437,34 @@ size_t rrdk_get_string(rrdk_decoder* decoder, char* to, size_t size);
 typedef struct rrdk_server_call rrdk_server_call;
 typedef struct rrdk_program rrdk_program;
 
-/** Entered by several threads at once. */
+/** May be called by several threads at once. */
 typedef void (*rrdk_handler)(rrdk_server_call* call, void* context);
 
 /**
- * The number of an entry that stands for every procedure without one, except 0; it is the last in
- * the table. Their calls are counted together, and rrdk_server_call_procedure() tells the handler
- * what was called. Without such an entry they are refused with PROC_UNAVAIL (RFC 5531 section 9).
- * See rrdk::kOtherProcedures in rrdk/binding.h.
+ * The number of an entry that stands for every procedure without one, except 0; it must be the last
+ * in the table. These calls are counted together, and the handler asks rrdk_server_call_procedure()
+ * which procedure was called. Without such an entry they are refused with PROC_UNAVAIL (RFC 5531
+ * section 9). See rrdk::kOtherProcedures in rrdk/binding.h.
  */
 #define RRDK_OTHER_PROCEDURES UINT32_MAX
 
-/** What has to be known of one procedure. All zeros but number and name: inline, idempotent. */
+/** Describes one procedure. If all but number and name are zero, it is inline and idempotent. */
 typedef struct rrdk_procedure {
   uint32_t number;      /**< or RRDK_OTHER_PROCEDURES */
   const char* name;     /**< for statistics and messages */
   rrdk_handler handler; /**< NULL: this program only calls it */
-  void* context;        /**< for the handler, instead of rrdk_server_add_service()'s */
-  bool worker;          /**< the handler runs on a worker */
-  bool not_idempotent;  /**< to run it twice is not the same as to run it once */
-  bool no_long_calls;   /**< rrdk::ProcedureBinding says what these four are */
+  void* context;       /**< for the handler, in place of the context of rrdk_server_add_service() */
+  bool worker;         /**< true: the handler runs on a worker */
+  bool not_idempotent; /**< true: running it twice differs from running it once */
+  bool no_long_calls;  /**< rrdk::ProcedureBinding describes these four */
   uint8_t eligible_args;
   uint8_t eligible_results;
-  uint32_t fixed_results; /**< bytes of results without what varies; a multiple of four */
+  uint32_t fixed_results; /**< bytes of results without the variable parts; a multiple of four */
 } rrdk_procedure;
 
 typedef struct rrdk_program_options {
   size_t size;
-  size_t procedure_size; /**< sizeof (rrdk_procedure), which the initializer below sets */
+  size_t procedure_size; /**< sizeof (rrdk_procedure), which RRDK_PROGRAM sets */
   uint32_t program, version;
   const char* name;
   const rrdk_procedure* procedures; /**< in ascending order of their numbers, each once */
@@ -442,7 +472,7 @@ typedef struct rrdk_program_options {
   bool chunk_breach_is_transport_error; /**< rrdk::BreachAnswer */
 } rrdk_program_options;
 
-/** `procedures` is an array. */
+/** An initializer for rrdk_program_options; `procedures` is an array. */
 #define RRDK_PROGRAM(number, version_, name_, procedures_) \
   {sizeof(rrdk_program_options),                           \
    sizeof(rrdk_procedure),                                 \
@@ -453,12 +483,12 @@ typedef struct rrdk_program_options {
    sizeof(procedures_) / sizeof((procedures_)[0]),         \
    false}
 
-/** A copy of it. Errors: RRDK_E_INVALID_ARGUMENT, naming the procedure. */
+/** Copies the options. Errors: RRDK_E_INVALID_ARGUMENT, with a message that names the procedure. */
 rrdk_errc rrdk_program_create(const rrdk_program_options* options, rrdk_program** program,
                               rrdk_error* error);
 /**
- * What it was used with goes on with the table, for which its memory is kept until the process
- * ends: make programs once, not for each connection.
+ * Objects that use the program keep its table, whose memory is kept until the process ends; so make
+ * programs once, not for each connection.
  */
 void rrdk_program_destroy(rrdk_program* program);
 
@@ -472,7 +502,7 @@ typedef struct rrdk_auth_sys {
   char machine_name[256];
 } rrdk_auth_sys;
 
-/** RFC 5531 section 9: accept_stat and auth_stat, by their numbers there. */
+/** accept_stat and auth_stat of RFC 5531 section 9, with the numbers used there. */
 typedef enum rrdk_accept_stat {
   RRDK_ACCEPT_PROG_UNAVAIL = 1,
   RRDK_ACCEPT_PROG_MISMATCH = 2,
@@ -493,10 +523,10 @@ typedef enum rrdk_auth_stat {
   RRDK_RPCSEC_GSS_CTXPROBLEM = 14,
 } rrdk_auth_stat;
 
-/** No user, and no group: the peer is not a process of this host. */
+/** No user or group id: the peer is not a process of this host. */
 #define RRDK_NO_ID UINT32_MAX
 
-/** rrdk::EndedBy: who ended a connection. */
+/** rrdk::EndedBy: what ended a connection. */
 typedef enum rrdk_ended_by {
   RRDK_ENDED_BY_NOBODY, /**< it has not ended */
   RRDK_ENDED_BY_PEER,
@@ -505,32 +535,33 @@ typedef enum rrdk_ended_by {
   RRDK_ENDED_BY_NETWORK
 } rrdk_ended_by;
 
-/** One word, as in "peer". Never NULL. */
+/** One word, such as "peer". Never NULL. */
 const char* rrdk_ended_by_name(rrdk_ended_by by);
 
-/** rrdk::ConnectionInfo: one connection at one moment. */
+/** rrdk::ConnectionInfo: a snapshot of one connection. */
 typedef struct rrdk_connection_info {
   size_t size;
   uint64_t id;       /**< 0: there is no connection */
   char peer[128];    /**< "pid 4711 (uid 1000)", "10.0.0.1:52114" */
   char driver[16];   /**< "shm", "iwarp" or "verbs" */
-  int32_t pid;       /**< 0: not a process of this host, or one that can not be seen */
-  uint32_t uid, gid; /**< of a process of this host (shm); else RRDK_NO_ID */
+  int32_t pid;       /**< 0: not a process of this host, or not visible */
+  uint32_t uid, gid; /**< of a process of this host (shm); otherwise RRDK_NO_ID */
   uint32_t core, version, send_size, receive_size, credits, in_progress;
   uint64_t calls, replies, calls_rejected, transport_errors, rdma_read_bytes, rdma_written_bytes,
       protocol_breaches, age_ns, idle_ns;
-  /** rrdk::Ending: who ended it, and why. */
+  /** rrdk::Ending: what ended it, and why. */
   rrdk_ended_by ended_by;
-  rrdk_errc ending_code;      /**< RRDK_OK: it has not ended */
-  const char* ending_refusal; /**< what the peer did, as in "no answers"; NULL: none of those */
-  char ending[256];           /**< in words; "" while it lives */
+  rrdk_errc ending_code; /**< RRDK_OK: it has not ended */
+  const char*
+      ending_refusal; /**< what the peer did, such as "no answers"; NULL if not applicable */
+  char ending[256];   /**< in words; "" while the connection is up */
 } rrdk_connection_info;
 
 /* ---- Calls (rrdk/call.h) ---- */
 
-/** One end of a connection, as far as it makes calls; see the functions that return one. */
+/** The end of a connection through which calls are made; see the functions that return one. */
 typedef struct rrdk_caller rrdk_caller;
-/** One call at a time, again and again. */
+/** One call at a time; reusable. */
 typedef struct rrdk_call rrdk_call;
 
 bool rrdk_caller_alive(const rrdk_caller* caller);
@@ -542,20 +573,23 @@ rrdk_errc rrdk_caller_set_auth_sys(rrdk_caller* caller, const rrdk_auth_sys* ide
 rrdk_errc rrdk_caller_set_auth(rrdk_caller* caller, uint32_t flavor, const void* body,
                                size_t length, rrdk_error* error);
 
-/** In a pass of the connection's core; the call may be begun again, or destroyed. */
+/** Called during a pass of the connection's core; the call may be begun again, or destroyed. */
 typedef void (*rrdk_completion)(rrdk_call* call, void* argument);
 
-/** NULL: the heap has no memory for it, or there is no caller. */
+/** Returns NULL if the heap has no memory for it, or `caller` is NULL. */
 rrdk_call* rrdk_call_create(rrdk_caller* caller);
-/** Not in flight, except in its completion: else it is cancelled, and the log names the mistake. */
+/**
+ * The call must not be in flight, except in its completion. Otherwise it is cancelled, and the
+ * mistake is logged.
+ */
 void rrdk_call_destroy(rrdk_call* call);
-/** The encoder of the arguments, until rrdk_call_submit(). */
+/** Returns the encoder of the arguments, valid until rrdk_call_submit(). */
 rrdk_encoder* rrdk_call_begin(rrdk_call* call, const rrdk_program* program, uint32_t procedure);
 
 /**
- * Between begin and submit, as the functions of rrdk::Call of these names. Memory that is offered,
- * and what rrdk_put_item() refers to, is the peer's to access until the call has ended; with
- * rrdk_call_on_released(), until that is called, which may be later.
+ * For use between begin and submit, as the functions of rrdk::Call with these names. The peer may
+ * access memory that is offered, and what rrdk_put_item() refers to, until the call has ended; with
+ * rrdk_call_on_released(), until that callback, which may come later.
  */
 void rrdk_call_offer(rrdk_call* call, const rrdk_span* segments, size_t num_segments);
 /** Takes the buffer over. NULL makes the call end with RRDK_CALL_NO_MEMORY. */
@@ -566,34 +600,36 @@ void rrdk_call_set_timeout_ms(rrdk_call* call, uint32_t timeout);
 void rrdk_call_set_retransmit(rrdk_call* call, bool retransmit);
 void rrdk_call_on_released(rrdk_call* call, void (*released)(void* argument), void* argument);
 
-/** False: refused, and `completion` is not called; the log says why. */
+/** Returns false if the call is refused: `completion` is not called, and the log says why. */
 bool rrdk_call_submit(rrdk_call* call, rrdk_completion completion, void* argument);
-/** Waits. */
+/** Waits until the call has ended. */
 rrdk_call_status rrdk_call_submit_and_wait(rrdk_call* call);
 /**
- * Ends it with RRDK_CALL_CANCELLED: the completion still comes. What the server was offered may
- * stay its own, or cost the connection; Call::cancel() says when. Any thread.
+ * Ends the call with RRDK_CALL_CANCELLED; the completion still comes. Memory offered to the server
+ * may stay lent to it, or cost the connection; Call::cancel() says when. Any thread.
  */
 void rrdk_call_cancel(rrdk_call* call);
-/** The same, but the completion does not come any more once this has returned. */
+/** As cancel, but the completion does not come any more once this has returned. */
 void rrdk_call_abandon(rrdk_call* call);
 /** Any thread. */
 bool rrdk_call_in_flight(const rrdk_call* call);
-/** In its completion and afterwards, until it is submitted again. */
+/** Valid in its completion and afterwards, until it is submitted again. */
 rrdk_call_status rrdk_call_status_of(const rrdk_call* call);
 /**
- * When it has ended: whether the server may have seen it. False: the server never saw the call, so
- * it may be made again.
+ * After the call has ended: returns true if the server may have seen it. If it returns false, the
+ * server never saw the call, so it may be made again.
  */
 bool rrdk_call_sent(const rrdk_call* call);
-/** After RRDK_CALL_OK, until the call is begun again. */
+/** The results, after RRDK_CALL_OK, until the call is begun again. */
 rrdk_decoder* rrdk_call_results(rrdk_call* call);
-/** The buffer of the k-th offer, from 0, which is the caller's again; NULL: there is none. */
+/** Returns the buffer of the k-th offer, from 0, to the caller; NULL if there is no such buffer. */
 rrdk_buffer* rrdk_call_take_offered(rrdk_call* call, uint32_t k);
-/** After RRDK_CALL_PROG_MISMATCH and RRDK_CALL_RPC_MISMATCH: what the server speaks. */
+/**
+ * The versions that the server speaks, after RRDK_CALL_PROG_MISMATCH and RRDK_CALL_RPC_MISMATCH.
+ */
 uint32_t rrdk_call_mismatch_low(const rrdk_call* call);
 uint32_t rrdk_call_mismatch_high(const rrdk_call* call);
-/** After RRDK_CALL_AUTH_ERROR: an rrdk_auth_stat, or another number that the server has sent. */
+/** After RRDK_CALL_AUTH_ERROR: an rrdk_auth_stat, or another number that the server sent. */
 uint32_t rrdk_call_auth_stat(const rrdk_call* call);
 
 /** rrdk::TransportError. */
@@ -601,7 +637,10 @@ typedef struct rrdk_transport_error {
   size_t size;
   uint32_t version, code, low, high, maximum, write_chunk, length;
 } rrdk_transport_error;
-/** After RRDK_CALL_CHUNK_ERROR, RRDK_CALL_VERSION_ERROR and RRDK_CALL_REMOTE_ERROR. */
+/**
+ * The server's error, after RRDK_CALL_CHUNK_ERROR, RRDK_CALL_VERSION_ERROR and
+ * RRDK_CALL_REMOTE_ERROR. Returns false if `size` is invalid.
+ */
 bool rrdk_call_transport_error(const rrdk_call* call, rrdk_transport_error* error);
 
 /* ---- Clients (rrdk/client.h) ---- */
@@ -609,7 +648,7 @@ bool rrdk_call_transport_error(const rrdk_call* call, rrdk_transport_error* erro
 typedef struct rrdk_client rrdk_client;
 typedef struct rrdk_connection rrdk_connection;
 
-/** Of RPC-over-RDMA (rrdk/version.h). */
+/** Versions of RPC-over-RDMA (rrdk/version.h). */
 typedef enum rrdk_rpc_rdma_version {
   RRDK_RPC_RDMA_ONE = 0,
   RRDK_RPC_RDMA_TWO,
@@ -620,7 +659,7 @@ typedef enum rrdk_draft {
   RRDK_DRAFT_00,
 } rrdk_draft;
 
-/** rrdk::ClientOptions and Version2ClientOptions, where each has a paragraph. */
+/** rrdk::ClientOptions and Version2ClientOptions, which describe each field. */
 typedef struct rrdk_client_options {
   size_t size;
   rrdk_rpc_rdma_version version;
@@ -651,12 +690,12 @@ void rrdk_client_options_init(rrdk_client_options* options, size_t size);
 /** Errors: RRDK_E_INVALID_ARGUMENT, RRDK_E_UNSUPPORTED. */
 rrdk_errc rrdk_client_create(rrdk_runtime* runtime, const rrdk_client_options* options,
                              rrdk_client** client, rrdk_error* error);
-/** Its connections live on. */
+/** Its connections may outlive it. */
 void rrdk_client_destroy(rrdk_client* client);
-/** What servers may call on its connections; to be added before the first connection. */
+/** Offers a program that servers may call on its connections; must precede the first connection. */
 rrdk_errc rrdk_client_add_service(rrdk_client* client, const rrdk_program* program, void* context,
                                   rrdk_error* error);
-/** The credential that later connections begin with. */
+/** Sets the credential that later connections begin with. */
 rrdk_errc rrdk_client_set_auth(rrdk_client* client, uint32_t flavor, const void* body,
                                size_t length, rrdk_error* error);
 rrdk_errc rrdk_client_set_auth_sys(rrdk_client* client, const rrdk_auth_sys* identity,
@@ -671,53 +710,54 @@ typedef enum rrdk_connection_state {
   RRDK_CLOSED,
 } rrdk_connection_state;
 
-/** As in "reconnecting". Never NULL. */
+/** A name such as "reconnecting". Never NULL. */
 const char* rrdk_connection_state_name(rrdk_connection_state state);
-/** `reason` is NULL for RRDK_CONNECTING and RRDK_UP, and good until it returns. */
+/** `reason` is NULL for RRDK_CONNECTING and RRDK_UP, and valid until the callback returns. */
 typedef void (*rrdk_on_state)(rrdk_connection* connection, rrdk_connection_state state,
                               const rrdk_error* reason, void* argument);
 
 /** rrdk::ConnectOptions. */
 typedef struct rrdk_connect_options {
   size_t size;
-  int core; /**< -1: the one with the least load */
+  int core; /**< -1: the least loaded one */
   rrdk_on_state on_state;
   void* argument;
 } rrdk_connect_options;
 
 void rrdk_connect_options_init(rrdk_connect_options* options, size_t size);
 /**
- * Begins, and returns at once: calls may be made, and wait for it. At RRDK_CLOSED `on_state` may
- * destroy the connection, even before this has returned, which is RRDK_E_SHUTDOWN then. Errors:
- * RRDK_E_INVALID_ARGUMENT, RRDK_E_BAD_URI; others are told to `on_state`.
+ * Starts to connect, and returns at once: calls may be made, and wait for the connection. At
+ * RRDK_CLOSED `on_state` may destroy the connection, even before this has returned, which is then
+ * RRDK_E_SHUTDOWN. Errors: RRDK_E_INVALID_ARGUMENT, RRDK_E_BAD_URI; others are reported to
+ * `on_state`.
  */
 rrdk_errc rrdk_connect_start(rrdk_client* client, const char* uri,
                              const rrdk_connect_options* options, rrdk_connection** connection,
                              rrdk_error* error);
 /**
- * The same, and waits until it is up. If it does not come up, the handle that `on_state` was given
- * is gone when this returns. Errors: those of rrdk::Client::connect().
+ * As above, and waits until the connection is up. If it fails, the handle that `on_state` was given
+ * is no longer valid when this returns. Errors: as for rrdk::Client::connect().
  */
 rrdk_errc rrdk_connect(rrdk_client* client, const char* uri, const rrdk_connect_options* options,
                        rrdk_connection** connection, rrdk_error* error);
 /**
- * Closes; waits for 5 seconds at most, and not at all after RRDK_CLOSED. Destroying it again only
- * logs an error. Other functions then treat it as closed: no caller (NULL), no information (false),
- * no counters and no version (0). The handle never stands for another connection.
+ * Closes; waits at most 5 seconds, and not at all after RRDK_CLOSED. Destroying it again only logs
+ * an error. Other functions then treat it as closed: no caller (NULL), no information (false), no
+ * counters and no version (0). The handle is never reused for another connection.
  */
 void rrdk_connection_destroy(rrdk_connection* connection);
-/** Ends all calls, with RRDK_CALL_SHUTDOWN, and closes; `on_state` tells. Any thread. */
+/** Ends all calls with RRDK_CALL_SHUTDOWN, and closes; `on_state` reports it. Any thread. */
 void rrdk_connection_close_start(rrdk_connection* connection);
-/** Closes when all calls have ended, after `timeout_ms` at the latest. Any thread. */
+/** Closes when all calls have ended, at the latest after `timeout_ms`. Any thread. */
 void rrdk_connection_drain_start(rrdk_connection* connection, uint32_t timeout_ms);
-/** Waits. How many calls had not ended. */
+/** As above, and waits. Returns the number of calls that had not ended. */
 uint32_t rrdk_connection_drain(rrdk_connection* connection, uint32_t timeout_ms);
 rrdk_connection_state rrdk_connection_state_of(const rrdk_connection* connection);
-/** Why it broke, or why the last attempt failed; RRDK_OK: neither. */
+/** Why the connection broke, or why the last attempt failed; RRDK_OK if neither happened. */
 rrdk_errc rrdk_connection_error(const rrdk_connection* connection, rrdk_error* error);
-/** For calls on it; good as long as the connection. */
+/** For calls on the connection; valid as long as the connection. */
 rrdk_caller* rrdk_connection_caller(rrdk_connection* connection);
-/** False: `size` is none. */
+/** Returns false if `size` is invalid. */
 bool rrdk_connection_get_info(const rrdk_connection* connection, rrdk_connection_info* info);
 /** As request_receive_size() and raise_receive_size() in rrdk/version2.h. Any thread. */
 void rrdk_connection_request_receive_size(rrdk_connection* connection, uint32_t bytes);
@@ -729,29 +769,29 @@ typedef struct rrdk_receive_sizes {
   uint32_t own, peer;
   uint64_t asked, ended, refused, own_changes, peer_changes;
 } rrdk_receive_sizes;
-/** False: `size` is none. */
+/** Returns false if `size` is invalid. */
 bool rrdk_connection_receive_sizes(const rrdk_connection* connection, rrdk_receive_sizes* sizes);
 
 /**
- * The version of RPC-over-RDMA in which calls are sent; with RRDK_RPC_RDMA_AUTO 2 is certain once a
- * call has ended well. 0: not known yet. Any thread.
+ * The version of RPC-over-RDMA in which calls are sent. With RRDK_RPC_RDMA_AUTO, 2 is certain only
+ * after a call has ended successfully. 0: not known yet. Any thread.
  */
 uint32_t rrdk_connection_version(const rrdk_connection* connection);
-/** As rrdk_server_counters(). 0: the connection has been destroyed. Any thread. */
+/** As rrdk_server_counters(). Returns 0 if the connection has been destroyed. Any thread. */
 size_t rrdk_connection_counters(const rrdk_connection* connection, uint64_t* values, size_t count);
 
 /* ---- Servers (rrdk/server.h) ---- */
 
 typedef struct rrdk_server rrdk_server;
 /**
- * A connection on which calls come in. The library's, from on_open to on_close, and while a call
- * that came on it has not been answered. The handle never stands for another connection: used later
- * it gives 0, NULL or false.
+ * A connection on which calls come in. The library owns it; it is valid from on_open to on_close,
+ * and while a call that came on it has not been answered. The handle is never reused for another
+ * connection: used later it gives 0, NULL or false.
  */
 typedef struct rrdk_server_connection rrdk_server_connection;
 
 /**
- * rrdk::ServerOptions, where each has a paragraph, rrdk::ReplayOptions (replay_...) and
+ * rrdk::ServerOptions, which describe each field, rrdk::ReplayOptions (replay_...) and
  * Version2ServerOptions.
  */
 typedef struct rrdk_server_options {
@@ -773,13 +813,14 @@ typedef struct rrdk_server_options {
   bool replay_always;
   uint64_t replay_total_bytes;
   /**
-   * Whether a client gets a connection. Another value than RRDK_OK is the refusal, and the client
-   * is told `reason->message`, if something is written there. NULL: all do.
+   * Decides whether a client gets a connection. Any value other than RRDK_OK refuses, and the
+   * client is sent `reason->message`, if something is written there. If NULL, all are accepted.
    */
   rrdk_errc (*on_open)(rrdk_server_connection* connection, rrdk_error* reason, void* argument);
   /**
-   * `reason` has the code and the text, and is good until it returns. Who ended it, and the
-   * refusal: rrdk_server_connection_get_info(), here at the latest.
+   * `reason` has the code and the text, and is valid until the callback returns.
+   * rrdk_server_connection_get_info() has what ended the connection, and the refusal; call it here
+   * at the latest.
    */
   void (*on_close)(rrdk_server_connection* connection, const rrdk_error* reason, void* argument);
   void* connection_argument;
@@ -792,68 +833,77 @@ void rrdk_server_options_init(rrdk_server_options* options, size_t size);
 /** Errors: RRDK_E_INVALID_ARGUMENT, RRDK_E_UNSUPPORTED. */
 rrdk_errc rrdk_server_create(rrdk_runtime* runtime, const rrdk_server_options* options,
                              rrdk_server** server, rrdk_error* error);
-/** Closes; waits for 5 seconds at most, and not at all once it has closed. */
+/** Closes; waits at most 5 seconds, and not at all once it has closed. */
 void rrdk_server_destroy(rrdk_server* server);
-/** `context` is for handlers of procedures that have none of their own. */
+/** `context` is passed to handlers of procedures without a context of their own. */
 rrdk_errc rrdk_server_add_service(rrdk_server* server, const rrdk_program* program, void* context,
                                   rrdk_error* error);
 /**
- * Waits for the passes that go on, and for handlers of this service in workers. Errors:
+ * Waits for the passes in progress, and for handlers of this service in workers. Errors:
  * RRDK_E_NOT_FOUND, RRDK_E_INVALID_ARGUMENT.
  */
 rrdk_errc rrdk_server_remove_service(rrdk_server* server, uint32_t program, uint32_t version,
                                      rrdk_error* error);
-/** Does not wait: `removed` is called once, on core 0. Errors: RRDK_E_NOT_FOUND. */
+/** As above, without waiting: `removed` is called once, on core 0. Errors: RRDK_E_NOT_FOUND. */
 rrdk_errc rrdk_server_remove_service_start(rrdk_server* server, uint32_t program, uint32_t version,
                                            void (*removed)(void* argument), void* argument,
                                            rrdk_error* error);
-/** Room for any URI that rrdk_server_listen() writes. */
+/** Bytes that suffice for any URI that rrdk_server_listen() writes. */
 #define RRDK_URI_BYTES 512
 /**
- * Listens; waits for name look-ups and drivers. `bound` gets the URI with what the system chose,
- * and has room for `bound_size` bytes; NULL: it is not wanted. Errors: those of
- * rrdk::Server::listen(); RRDK_E_LIMIT: it listens, and there is no room for the URI.
+ * Listens; waits for name look-ups and drivers. Writes the URI with what the system chose to
+ * `bound`, which has `bound_size` bytes; NULL if it is not wanted. Errors: as for
+ * rrdk::Server::listen(); RRDK_E_LIMIT: the server listens, but the URI does not fit.
  */
 rrdk_errc rrdk_server_listen(rrdk_server* server, const char* uri, char* bound, size_t bound_size,
                              rrdk_error* error);
-/** `uri` is NULL and `error` says why, or the other way round; good until it returns. */
+/** Exactly one of `uri` and `error` is NULL; the other is valid until the callback returns. */
 typedef void (*rrdk_listening)(const char* uri, const rrdk_error* error, void* argument);
 void rrdk_server_listen_start(rrdk_server* server, const char* uri, rrdk_listening listening,
                               void* argument);
-/** Connections live on. */
+/** Existing connections stay. */
 void rrdk_server_stop_listening(rrdk_server* server);
-/** Waits. How many connections were closed before their time: 0 is a clean end. */
+/**
+ * Drains, and waits. Returns the number of connections that were closed before they had finished; 0
+ * means a clean end.
+ */
 uint32_t rrdk_server_drain(rrdk_server* server, uint32_t timeout_ms);
-/** Does not wait: `drained` is called once, on core 0. */
+/** As above, without waiting: `drained` is called once, on core 0. */
 void rrdk_server_drain_start(rrdk_server* server, uint32_t timeout_ms,
                              void (*drained)(uint32_t rest, void* argument), void* argument);
-/** Closes all connections; `closed` is called once, on core 0: the server may be destroyed there.
+/**
+ * Closes all connections. `closed` is called once, on core 0, where the server may be destroyed.
  */
 void rrdk_server_close_start(rrdk_server* server, void (*closed)(void* argument), void* argument);
-/** Ends one connection, as its on_close is told. `reason` may be NULL. Errors: RRDK_E_NOT_FOUND. */
+/**
+ * Ends one connection, which its on_close reports. `reason` may be NULL. Errors: RRDK_E_NOT_FOUND.
+ */
 rrdk_errc rrdk_server_close_connection(rrdk_server* server, uint64_t id, const char* reason,
                                        rrdk_error* error);
-/** Every connection as it is now. `info` is good until `visitor` returns, which may take time. */
+/**
+ * Calls `visitor` with a snapshot of every connection. `info` is valid until it returns, which may
+ * take time.
+ */
 void rrdk_server_visit(const rrdk_server* server,
                        void (*visitor)(const rrdk_connection_info* info, void* argument),
                        void* argument);
 
-/** rrdk::ServerLimits: what can be changed while calls come. */
+/** rrdk::ServerLimits: what can be changed while calls are served. */
 typedef struct rrdk_server_limits {
   size_t size;
   uint32_t max_connections, max_connections_per_client;
   uint32_t first_call_timeout_ms, idle_timeout_ms, send_timeout_ms;
 } rrdk_server_limits;
-/** False: `size` is none. */
+/** Returns false if `size` is invalid. */
 bool rrdk_server_get_limits(const rrdk_server* server, rrdk_server_limits* limits);
-/** Errors: RRDK_E_INVALID_ARGUMENT, RRDK_E_UNSUPPORTED; then none has changed. */
+/** Errors: RRDK_E_INVALID_ARGUMENT, RRDK_E_UNSUPPORTED; then no limit has changed. */
 rrdk_errc rrdk_server_set_limits(rrdk_server* server, const rrdk_server_limits* limits,
                                  rrdk_error* error);
 
 /**
- * What the server has counted, as Server::stats(): `values[id]` for the first `count` ids, 0 for
- * those that the server does not count or the library does not know. Returns how many ids the
- * library has. The array is the program's. Any thread.
+ * Writes what the server has counted, as Server::stats(), into the program's array: `values[id]`
+ * for the first `count` ids, 0 for those that the server does not count or the library does not
+ * know. Returns the number of ids in the library. Any thread.
  *
  *   uint64_t values[RRDK_COUNTERS];
  *   rrdk_server_counters(server, values, RRDK_COUNTERS);
@@ -862,7 +912,7 @@ rrdk_errc rrdk_server_set_limits(rrdk_server* server, const rrdk_server_limits* 
 size_t rrdk_server_counters(const rrdk_server* server, uint64_t* values, size_t count);
 
 uint64_t rrdk_server_connection_id(const rrdk_server_connection* connection);
-/** False: `size` is none. */
+/** Returns false if `size` is invalid. */
 bool rrdk_server_connection_get_info(const rrdk_server_connection* connection,
                                      rrdk_connection_info* info);
 void* rrdk_server_connection_context(const rrdk_server_connection* connection);
@@ -871,12 +921,12 @@ void rrdk_server_connection_set_context(rrdk_server_connection* connection, void
 /* ---- Answering (rrdk::ServerCall in rrdk/service.h) ---- */
 
 /**
- * A handler gets the call, and answers it once: by rrdk_server_call_reply(), ..._reply_after(),
- * ..._reject(), ..._reject_versions(), ..._deny() or ..._drop(), at once or later, on any thread.
- * Until then the arguments stay where they are. That is the end of the handle, which never stands
- * for another call. A second answer, on any thread, only logs an error; the other functions then
- * return 0, NULL, false or empty, or an encoder or decoder that has failed. The encoder, the
- * decoder and the views that were got before that are not to be used any more.
+ * A handler gets the call and answers it exactly once: by rrdk_server_call_reply(),
+ * ..._reply_after(), ..._reject(), ..._reject_versions(), ..._deny() or ..._drop(), at once or
+ * later, on any thread. The arguments stay valid until then. The answer ends the handle, which is
+ * never reused for another call. A second answer, on any thread, only logs an error; the other
+ * functions then return 0, NULL, false or empty, or an encoder or decoder that has failed.
+ * Encoders, decoders and views obtained before the answer must not be used after it.
  */
 uint32_t rrdk_server_call_program(const rrdk_server_call* call);
 uint32_t rrdk_server_call_version(const rrdk_server_call* call);
@@ -885,32 +935,34 @@ uint32_t rrdk_server_call_xid(const rrdk_server_call* call);
 /** The credential's flavour (RFC 5531 section 8.2), and its body. */
 uint32_t rrdk_server_call_auth_flavor(const rrdk_server_call* call);
 rrdk_view rrdk_server_call_credential(const rrdk_server_call* call);
-/** False: the flavour is not AUTH_SYS, or the credential is malformed. */
+/** Returns false if the flavour is not AUTH_SYS, or the credential is malformed. */
 bool rrdk_server_call_auth_sys(const rrdk_server_call* call, rrdk_auth_sys* identity);
 rrdk_server_connection* rrdk_server_call_connection(const rrdk_server_call* call);
 rrdk_decoder* rrdk_server_call_args(rrdk_server_call* call);
 rrdk_encoder* rrdk_server_call_results(rrdk_server_call* call);
-/** For rrdk_put_buffer(); counts as the client's. NULL: the pools have none. */
+/**
+ * A buffer for rrdk_put_buffer(), which counts as the client's; NULL if the pools are exhausted.
+ */
 rrdk_buffer* rrdk_server_call_result_buffer(rrdk_server_call* call, uint32_t size);
 /**
  * `released` is called once, on the connection's poll core, when nothing refers to memory of the
- * results any more, possibly before rrdk_server_call_reply() returns. Without it, the memory that
- * rrdk_put_item() was given stays unchanged until the connection has ended.
+ * results any more, possibly before rrdk_server_call_reply() returns. Without it, memory given to
+ * rrdk_put_item() must not change until the connection has ended.
  */
 void rrdk_server_call_on_released(rrdk_server_call* call, void (*released)(void* argument),
                                   void* argument);
 /** As request_receive_size() and raise_receive_size() in rrdk/version2.h. */
 void rrdk_server_call_request_receive_size(rrdk_server_call* call, uint32_t bytes);
 void rrdk_server_call_raise_receive_size(rrdk_server_call* call, uint32_t bytes);
-/** False: `size` is none. */
+/** Returns false if `size` is invalid. */
 bool rrdk_server_call_receive_sizes(const rrdk_server_call* call, rrdk_receive_sizes* sizes);
 
 /**
- * The six ends. `status` is an rrdk_accept_stat, and `reason` an rrdk_auth_stat; another number is
- * sent as SYSTEM_ERR, or as TOOWEAK.
+ * The six functions that answer. `status` is an rrdk_accept_stat, and `reason` an rrdk_auth_stat;
+ * any other number is sent as SYSTEM_ERR, or as TOOWEAK.
  */
 void rrdk_server_call_reply(rrdk_server_call* call);
-/** At most 60 s. */
+/** `delay_ns` is at most 60 s. */
 void rrdk_server_call_reply_after(rrdk_server_call* call, uint64_t delay_ns);
 void rrdk_server_call_reject(rrdk_server_call* call, uint32_t status);
 /**
@@ -919,18 +971,18 @@ void rrdk_server_call_reject(rrdk_server_call* call, uint32_t status);
  */
 void rrdk_server_call_reject_versions(rrdk_server_call* call, uint32_t low, uint32_t high);
 void rrdk_server_call_deny(rrdk_server_call* call, uint32_t reason);
-/** Does not answer: the connection is closed. */
+/** Does not answer, and closes the connection. */
 void rrdk_server_call_drop(rrdk_server_call* call);
 
 /* ---- The other direction (rrdk::BackwardClient in rrdk/server.h) ---- */
 
-/** A client, as its server calls it. Whoever gets one releases it. */
+/** A client as its server calls it. The caller must release it. */
 typedef struct rrdk_backward_client rrdk_backward_client;
 /** Errors: RRDK_E_UNSUPPORTED, RRDK_E_CONNECTION_LOST, RRDK_E_NO_MEMORY. */
 rrdk_errc rrdk_server_call_backward_client(rrdk_server_call* call, rrdk_backward_client** client,
                                            rrdk_error* error);
 void rrdk_backward_client_release(rrdk_backward_client* client);
-/** For calls to it; good until it is released. */
+/** For calls to the client; valid until it is released. */
 rrdk_caller* rrdk_backward_client_caller(rrdk_backward_client* client);
 bool rrdk_backward_client_takes_chunks(const rrdk_backward_client* client);
 
@@ -938,7 +990,7 @@ bool rrdk_backward_client_takes_chunks(const rrdk_backward_client* client);
 
 typedef struct rrdk_telemetry rrdk_telemetry;
 /**
- * Everything named outlives it. `runtime` may be NULL: nothing of cores and buffers. Errors:
+ * The objects given must outlive it. `runtime` may be NULL, which omits cores and buffers. Errors:
  * RRDK_E_INVALID_ARGUMENT (the name, or a server or connection that is NULL or gone).
  */
 rrdk_errc rrdk_telemetry_create(const char* name, rrdk_runtime* runtime,
@@ -947,13 +999,13 @@ rrdk_errc rrdk_telemetry_create(const char* name, rrdk_runtime* runtime,
                                 rrdk_telemetry** telemetry, rrdk_error* error);
 void rrdk_telemetry_destroy(rrdk_telemetry* telemetry);
 /**
- * All metrics as text, in OpenMetrics' format, with a NUL behind them. How many bytes that are
- * without the NUL: if not less than `size`, the text was cut, and a larger `to` is needed.
+ * Writes all metrics in OpenMetrics' text format, with a NUL at the end. Returns their length
+ * without the NUL; if that is not less than `size`, the text was cut, and a larger `to` is needed.
  */
 size_t rrdk_telemetry_openmetrics(const rrdk_telemetry* telemetry, char* to, size_t size);
 /**
- * The same in the format that a reader asks for by HTTP: `accept` is the value of its Accept
- * header, or NULL. *content_type becomes the value of the answer's header, a constant.
+ * As above, in the format that an HTTP reader asks for: `accept` is the value of its Accept header,
+ * or NULL. Sets *content_type to the value of the answer's header, a constant.
  */
 size_t rrdk_telemetry_answer(const rrdk_telemetry* telemetry, const char* accept, char* to,
                              size_t size, const char** content_type);

@@ -300,8 +300,8 @@ class Message {
   static bool is_fit(const Buffer& buffer, uint32_t first_size) noexcept {
     return buffer.capacity() >= first_size && buffer.capacity() / 2 < first_size;
   }
-  // Forgets all pieces, and keeps the first buffer if it suits `first_size` or gets one that does.
-  // Returns false if no buffer is available.
+  // Forgets all pieces, and keeps the first buffer if it suits `first_size`. Returns false if no
+  // buffer is kept.
   bool restart(uint32_t first_size) noexcept {
     pieces_.clear();
     stream_length_ = 0;
