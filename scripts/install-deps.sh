@@ -38,6 +38,7 @@ test_packages=(
   iproute2                     # test/netns, test/interop
   tshark tcpdump               # test/interop: what is on the wire
   bpftrace                     # scripts/rrdk-trace.py
+  prometheus                   # scripts/prometheus
   valgrind                     # scripts/call-path.py, call-cost.py: who calls whom, how much of it
 )
 peer_packages=(
