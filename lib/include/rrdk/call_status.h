@@ -1,8 +1,10 @@
 /**
  * How a call ended, as its caller sees it. Every submitted call ends exactly once, with one of
- * these.
+ * these values.
  *
- * The set-up functions' errors are Errc (rrdk/error.h). Programs that know one kind of error only
+ *   if (call.submit_and_wait() != rrdk::CallStatus::kOk) complain(rrdk::to_string(call.status()));
+ *
+ * Errors of set-up functions are Errc (rrdk/error.h). Programs with only one kind of error can
  * convert: errc_of() to an Errc, make_error_code() to a std::error_code.
  */
 #pragma once
@@ -19,22 +21,26 @@ enum class CallStatus : uint8_t {
   /** The server ran the procedure; the results can be decoded. */
   kOk,
   /**
-   * No reply within the call's timeout. The server may have run it: repeat only what may be. The
-   * call keeps its credit, and perhaps memory, until it is answered: see Call::cancel().
+   * No reply within the call's timeout. The server may have run it: repeat only what may be
+   * repeated. The call keeps its credit, and perhaps memory, until it is answered: see
+   * Call::cancel().
    */
   kTimeout,
   /**
    * The connection broke before the reply, and the call was not to be sent again on another one. As
-   * with kTimeout the server may have run it.
+   * with kTimeout, the server may have run it.
    */
   kConnectionLost,
   /** cancel() came before the reply. The server may still run it: see Call::cancel(). */
   kCancelled,
-  /** The connection object was closed here. The server may still run it. */
+  /** This program closed the connection. The server may still run the call. */
   kShutdown,
   /** PROG_UNAVAIL: the server does not offer the program. Check address and program number. */
   kProgUnavail,
-  /** PROG_MISMATCH: not this version; mismatch_low() and mismatch_high() say which. */
+  /**
+   * PROG_MISMATCH: the server lacks this version; mismatch_low() and mismatch_high() say which it
+   * has.
+   */
   kProgMismatch,
   /** PROC_UNAVAIL: the program has no such procedure. */
   kProcUnavail,
@@ -50,52 +56,54 @@ enum class CallStatus : uint8_t {
   /** AUTH_ERROR: the credential was refused; auth_stat() says why. */
   kAuthError,
   /**
-   * The server refused the call's chunks, or the reply had no room: ERR_CHUNK, BAD_HEADER, or of
-   * draft-04 BAD_XDR, READ_CHUNKS, WRITE_CHUNKS, SEGMENTS, WRITE_RESOURCE, REPLY_RESOURCE;
-   * Call::transport_error() says which. Too little room for the reply: the server has run the call;
-   * offer() more, or expect_reply() more. More chunks or segments than it takes: it has not; offer
-   * fewer. Version 1 and draft-00 do not tell these apart.
+   * The server refused the call's chunks, or the reply did not fit: ERR_CHUNK, BAD_HEADER or, in
+   * draft-04, BAD_XDR, READ_CHUNKS, WRITE_CHUNKS, SEGMENTS, WRITE_RESOURCE, REPLY_RESOURCE;
+   * Call::transport_error() says which. If the reply did not fit, the server has run the call:
+   * offer() more, or expect_reply() more. If there were more chunks or segments than it accepts, it
+   * has not run the call: offer fewer. Version 1 and draft-00 do not tell these apart.
    */
   kChunkError,
   /**
-   * The server does not speak this version of RPC-over-RDMA (ERR_VERS), or means the other draft of
-   * version 2. The call was not run. Without a common version the connection ends as well, and each
-   * next one will: use RpcRdmaVersion::kAuto, or kOne. A client of draft-00 cannot tell a server
-   * of draft-04 from one that refuses its chunks: that is kChunkError.
+   * The server does not support this version of RPC-over-RDMA (ERR_VERS), or means the other draft
+   * of version 2. The call was not run. Without a common version the connection ends as well, and
+   * so will each later one: use RpcRdmaVersion::kAuto, or kOne. A client of draft-00 cannot tell a
+   * server of draft-04 from one that refuses its chunks: that is kChunkError.
    */
   kVersionError,
   /**
-   * RDMA_ERROR of another kind: SYSTEM (the server has no memory for the call, or its chunks are
-   * larger than it takes: in version 1 and draft-00 that is kChunkError), INVAL_PROC, INVAL_OPTION,
-   * or a code that the version does not define.
+   * Another RDMA_ERROR: SYSTEM (the server has no memory for the call, or its chunks are larger
+   * than the server accepts: in version 1 and draft-00 that is kChunkError), INVAL_PROC,
+   * INVAL_OPTION, or a code that the version does not define.
    */
   kRemoteError,
   /** A reply came that breaks the protocol. The call is over; the server has probably run it. */
   kMalformedReply,
-  /** Not sent: the arguments, the offered room or the reply exceed what limits or binding allow. */
+  /**
+   * Not sent: the arguments, the offered memory or the reply exceed what limits or binding allow.
+   */
   kTooLarge,
-  /** Not sent: a pool is exhausted. Fewer calls in flight, or larger pools. */
+  /** Not sent: a pool is exhausted. Use fewer calls in flight, or larger pools. */
   kNoMemory,
   /**
    * Not sent: a MemorySpan given to offer() or put_item() is not inside registered memory of the
-   * Runtime's Memory (Memory::contains()), or in memory that the driver cannot use
+   * Runtime's Memory (Memory::contains()), or is in memory that the driver cannot use
    * (Memory::adopt() without a descriptor, over `shm:`; `iwarp:` and `verbs:` need none), or a
-   * Buffer is shorter than what it was said to hold.
+   * Buffer is shorter than the length given with it.
    */
   kInvalidMemory,
   /**
-   * Not sent: the program's mistake, which a log line names. submit() without begin(), a binding
-   * that check() refuses, args.fail(), or submit_and_wait() where it would wait for itself.
+   * Not sent: a mistake of the program, which is logged: submit() without begin(), a binding that
+   * check() refuses, args.fail(), or submit_and_wait() where it would wait for itself.
    */
   kInvalidCall,
 };
 
-/** As in "connection lost". Never null, also for values that are none of the above. */
+/** A description such as "connection lost". Never null, even for values outside the enumeration. */
 const char* to_string(CallStatus status) noexcept;
 
 /**
- * Which kind of error it is; none for kOk. Several statuses are of one kind: whether the server may
- * have run the call, only the status says.
+ * The kind of error; empty for kOk. Several statuses are of one kind: only the status says whether
+ * the server may have run the call.
  */
 std::optional<Errc> errc_of(CallStatus status) noexcept;
 
@@ -111,7 +119,7 @@ std::error_code make_error_code(CallStatus status) noexcept;
 
 namespace std {
 
-/** So that a std::error_code is made of a rrdk::CallStatus wherever one is wanted. */
+/** Lets a rrdk::CallStatus convert to std::error_code. */
 template <>
 struct is_error_code_enum<rrdk::CallStatus> : true_type {};
 

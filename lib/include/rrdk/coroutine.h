@@ -1,8 +1,8 @@
 /**
- * Coroutines: a call can be awaited, and a handler can be a coroutine. This header is all there is
- * of it: the library knows nothing of coroutines, and who does not include it pays nothing.
+ * Coroutines: a call can be awaited, and a handler can be a coroutine. All support is in this
+ * header; programs that do not include it pay nothing.
  *
- *   // A handler that asks another server before it answers.
+ *   // A handler that calls another server before it answers.
  *   rrdk::Served copy(rrdk::ServerCall call, void* context) {
  *     auto& site = *static_cast<Site*>(context);
  *     rrdk::Call read(*site.store);
@@ -16,7 +16,7 @@
  *   }
  *   constexpr rrdk::Procedure kTable[] = {{kCopy, rrdk::by_coroutine<copy>}};
  *
- *   // A sequence of calls that somebody owns, and may call off.
+ *   // A sequence of calls that has an owner, and may be cancelled.
  *   rrdk::Coroutine mount(rrdk::ClientConnection& connection, Site& site) {
  *     rrdk::Call call(connection);
  *     call.begin(kMountBinding, kMnt).put_string(site.path);
@@ -24,34 +24,37 @@
  *     ...
  *   }
  *   rrdk::Coroutine mounting = mount(*connection, site);   // runs until its first co_await
- *   mounting = {};                                         // called off, or over
+ *   mounting = {};                                         // cancels it, unless it has ended
  *
- * Await in a statement of its own, as above, and not as a part of a condition. GCC 12 compiles
+ * Compilers: await in a statement of its own, as above, and not as a part of a condition. GCC 12
+ * compiles
  *
  *   if (co_await rrdk::submit(read) == rrdk::CallStatus::kOk && read.results().get_u32() == 7 &&
  *       read.results().get_item(4).size() == 4)
  *
- * so that the right side of the first && is evaluated first, while the call is on its way: a good
- * call then looks like a failed one. Clang 14 and 19 do it right.
+ * so that the right side of the first && is evaluated first, while the call is in flight: a
+ * successful call then looks like a failed one. Clang 14 and 19 compile it correctly.
  *
- * Threads: a coroutine begins in its caller's thread, and goes on, after each co_await, on the poll
- * core of the connection that the call was made on, in a pass of it: there it has the limits of a
- * callback (rrdk/client.h). So one that calls on connections of several cores moves between them,
- * and what it uses must allow that; a ServerCall does.
+ * Threads: a coroutine starts in its caller's thread and continues, after each co_await, on the
+ * poll core of the connection that the call was made on, during a pass. There it has the limits of
+ * a callback (rrdk/client.h). A coroutine that calls on connections of several cores moves between
+ * these, and what it uses must allow that; a ServerCall does.
  *
- * Destroying a coroutine that waits for a call, as ~Coroutine() does, calls that call off as
- * Call::abandon() does: it is not resumed any more, and its Call may be in its frame. Do that on
- * the core where it would go on. On another thread ~Coroutine() waits for the core, like ~Call(),
- * and the coroutine must be waiting, not running. Memory that was offered to the call, or put by
- * reference, is the peer's until Call::on_released() says that it is back, in any case.
+ * Lifetime: destroying a coroutine that waits for a call, as ~Coroutine() does, abandons the call
+ * as Call::abandon() does. The coroutine is not resumed any more, and its Call may be in its frame.
+ * Destroy it on the core where it would continue. On another thread ~Coroutine() waits for the
+ * core, like ~Call(), and the coroutine must be waiting, not running. In any case the peer may
+ * access memory that was offered to the call, or put by reference, until Call::on_released() says
+ * otherwise.
  *
- * Exceptions never leave a coroutine: as in a handler or a callback that is none, they end the
- * process (std::terminate). A handler that ends without an answer has made the mistake of every
- * handler that forgets its ServerCall: SYSTEM_ERR goes out, and Counter::kMistakeUnanswered counts
+ * Errors: exceptions never leave a coroutine: as in other handlers and callbacks, they end the
+ * process (std::terminate). A handler that ends without an answer makes the same mistake as any
+ * handler that forgets its ServerCall: SYSTEM_ERR is sent, and Counter::kMistakeUnanswered counts
  * it.
  *
- * Each coroutine has a frame on the heap, of one allocation when it begins (its promise may say
- * how, as usual). co_await allocates nothing. submit() may be awaited in coroutines of any type.
+ * Cost: each coroutine has a frame on the heap, one allocation when it begins (which its promise
+ * may change, as usual). co_await allocates nothing. submit() may be awaited in coroutines of any
+ * type.
  */
 #pragma once
 
@@ -66,8 +69,8 @@
 namespace rrdk {
 
 /**
- * A call that was awaited: how it ended, and what came. Good for as long as the Call, until that is
- * begun again.
+ * A call that was awaited: its status and results. Valid as long as the Call, until that is begun
+ * again.
  *
  *   auto done = co_await rrdk::submit(call);
  *   if (done.ok() && done.results().get_u32() == 7) ...
@@ -80,7 +83,7 @@ class [[nodiscard]] Awaited {
   CallStatus status() const noexcept { return status_; }
   /** After ok(). */
   Decoder& results() const noexcept { return call_->results(); }
-  /** So that it can be compared with a status, be assigned to one, or be named by to_string(). */
+  /** Allows comparing with a status, assigning to one, and to_string(). */
   operator CallStatus() const noexcept { return status_; }  // NOLINT(google-explicit-constructor)
 
  private:
@@ -88,7 +91,7 @@ class [[nodiscard]] Awaited {
   CallStatus status_;
 };
 
-/** What submit() gives to co_await. */
+/** The awaitable that submit() returns. */
 class [[nodiscard]] Submitted {
  public:
   explicit Submitted(Call& call) noexcept : call_(call) {}
@@ -100,8 +103,8 @@ class [[nodiscard]] Submitted {
   Submitted& operator=(const Submitted&) = delete;
 
   bool await_ready() const noexcept { return false; }
-  // Where the core is another thread's, the coroutine may have gone on, and this object be gone,
-  // before Call::submit() has returned.
+  // If the core belongs to another thread, the coroutine may have continued, and this object be
+  // destroyed, before Call::submit() has returned.
   bool await_suspend(std::coroutine_handle<> coroutine) noexcept {
     coroutine_ = coroutine;
     waiting_ = true;
@@ -129,8 +132,9 @@ class [[nodiscard]] Submitted {
 };
 
 /**
- * Call::submit(), whose end is awaited: the status of the call, and its results. The Call lives as
- * long as that is awaited, and is begun. kInvalidCall also where Call::submit() would be refused.
+ * Call::submit() whose end is awaited; co_await returns the call's status and results. The Call
+ * must have been begun, and must live as long as it is awaited. The status is kInvalidCall also
+ * where Call::submit() would be refused.
  *
  *   auto done = co_await rrdk::submit(call);
  */
@@ -139,8 +143,9 @@ inline Submitted submit(Call& call) noexcept {
 }
 
 /**
- * A coroutine without a result that somebody owns: it begins at once, and is destroyed with this,
- * wherever it waits then. Move-only. Not destroyed, assigned to or moved by the coroutine itself.
+ * A coroutine without a result that has an owner: it starts at once, and is destroyed with this
+ * object, wherever it waits then. Move-only. The coroutine must not destroy, assign or move this
+ * object itself.
  */
 class [[nodiscard]] Coroutine {
  public:
@@ -154,7 +159,7 @@ class [[nodiscard]] Coroutine {
     [[noreturn]] void unhandled_exception() const noexcept { std::terminate(); }
   };
 
-  /** None: done(). */
+  /** No coroutine: done() returns true. */
   Coroutine() = default;
   Coroutine(Coroutine&& other) noexcept : frame_(std::exchange(other.frame_, {})) {}
   Coroutine& operator=(Coroutine&& other) noexcept {
@@ -168,7 +173,10 @@ class [[nodiscard]] Coroutine {
   Coroutine& operator=(const Coroutine&) = delete;
   ~Coroutine() { destroy(); }
 
-  /** It has come to its end, or there is none. On the thread where it runs. */
+  /**
+   * Returns true if the coroutine has ended, or there is no coroutine. Call it on the thread where
+   * it runs.
+   */
   bool done() const noexcept { return !frame_ || frame_.done(); }
 
  private:
@@ -182,9 +190,9 @@ class [[nodiscard]] Coroutine {
 };
 
 /**
- * What a handler returns that is a coroutine. Nobody owns it: it runs to its end. What it waits for
- * ends at the latest when the connection is closed that it calls on; its ServerCall, until it is
- * answered, keeps the Server, or the ClientConnection, from being destroyed.
+ * The return type of a handler that is a coroutine. It has no owner and runs to its end. What it
+ * waits for ends at the latest when the connection that it calls on is closed. Until its ServerCall
+ * is answered, the Server or ClientConnection cannot be destroyed.
  */
 struct Served {
   struct promise_type {
@@ -197,8 +205,8 @@ struct Served {
 };
 
 /**
- * The Handler that is the coroutine `handler`, for a Procedure. It takes its parameters by value,
- * as every coroutine should that outlives its caller: they move into its frame.
+ * The Handler for the coroutine `handler`, for a Procedure. `handler` takes its parameters by
+ * value, as every coroutine that outlives its caller should: they move into its frame.
  */
 template <Served (*handler)(ServerCall call, void* context)>
 void by_coroutine(ServerCall call, void* context) {

@@ -1,7 +1,7 @@
 /**
- * NFS version 3 and its MOUNT protocol as programs: their upper-layer bindings and numbers. RFC
- * 8267 section 2 names what of NFS may move by RDMA, RFC 1813 section 3.3 and appendix I the
- * results. For clients of any NFSv3 server, and for servers:
+ * NFS version 3 and its MOUNT protocol: their upper-layer bindings and numbers, for clients of any
+ * NFSv3 server, and for servers. RFC 8267 section 2 says which items of NFS RDMA may move, RFC 1813
+ * section 3.3 and appendix I define the results.
  *
  *   call.begin(rrdk::nfs3::kBinding, rrdk::nfs3::kRead);
  *
@@ -9,8 +9,9 @@
  *     procedure.idempotent = rrdk::nfs3::is_idempotent(procedure.number);
  *   rrdk::must(server->add_service({.binding = &rrdk::nfs3::kBinding, .procedures = table}));
  *
- * All of it is constant. Sizes are bytes of XDR. What varies of a reply is for the caller to count
- * (Call::expect_reply()): entries of READDIR and READDIRPLUS, and what no room was offered for.
+ * Everything is constant. Sizes are bytes of XDR. The caller must add the variable parts of a reply
+ * (Call::expect_reply()): entries of READDIR and READDIRPLUS, and data for which no memory was
+ * offered.
  */
 #pragma once
 
@@ -21,7 +22,7 @@
 /** RFC 1813. */
 namespace rrdk::nfs3 {
 
-/** Of the program. */
+/** The program. */
 constexpr uint32_t kProgram = 100003;
 constexpr uint32_t kVersion = 3;
 
@@ -52,9 +53,9 @@ enum ProcedureNumber : uint32_t {
 };
 
 /**
- * False: to run it twice is not the same as to run it once, so that a server wants it in its
- * duplicate request cache (Procedure::idempotent). SETATTR, since its guard is the time of the last
- * change.
+ * Returns false if running the procedure twice differs from running it once, so that a server needs
+ * it in its duplicate request cache (Procedure::idempotent). SETATTR is such a procedure, since its
+ * guard is the time of the last change.
  */
 constexpr bool is_idempotent(uint32_t procedure) noexcept {
   switch (procedure) {
@@ -142,14 +143,14 @@ inline constexpr ProcedureBinding kProcedures[] = {
      .fixed_results = size::kStatus + size::kWccData + size::kVerifier},
 };
 
-/** What clients call with, and servers serve. */
+/** For calls of clients, and services of servers. */
 inline constexpr Binding kBinding = {
     .program = kProgram, .version = kVersion, .name = "nfs3", .procedures = kProcedures};
 
-/** MOUNT version 3 (appendix I): no item of it may move by RDMA. Most servers offer it over TCP. */
+/** MOUNT version 3 (appendix I): RDMA may move no item. Most servers offer it over TCP. */
 namespace mount {
 
-/** Of the program. */
+/** The program. */
 constexpr uint32_t kProgram = 100005;
 constexpr uint32_t kVersion = 3;
 constexpr uint32_t kMnt = 1;
@@ -160,7 +161,7 @@ constexpr uint32_t kExport = 5;
 
 constexpr uint32_t kMaxPath = 1024;  ///< MNTPATHLEN
 
-/** In the order of their numbers. Lists of mounts, exports and flavours vary. */
+/** In the order of their numbers. Lists of mounts, exports and flavours are variable parts. */
 inline constexpr ProcedureBinding kProcedures[] = {
     {.procedure = 0, .name = "NULL"},
     {.procedure = kMnt,
@@ -172,7 +173,7 @@ inline constexpr ProcedureBinding kProcedures[] = {
     {.procedure = kExport, .name = "EXPORT", .fixed_results = size::kWord},
 };
 
-/** What clients call with, and servers serve. */
+/** For calls of clients, and services of servers. */
 inline constexpr Binding kBinding = {
     .program = kProgram, .version = kVersion, .name = "mount3", .procedures = kProcedures};
 
