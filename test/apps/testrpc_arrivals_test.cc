@@ -84,7 +84,7 @@ TEST(Arrivals, TheSeedDecides) {
   EXPECT_EQ(firsts.size(), 100u);
 }
 
-TEST(Arrivals, WhatIsDueIsCountedWithoutTakingIt) {
+TEST(Arrivals, DueCallsAreCountedWithoutTakingThem) {
   for (ArrivalPattern pattern : {ArrivalPattern{}, ArrivalPattern{Kind::kBurst, 7}}) {
     for (double rate : {3.0, 300.0, 1e6 / 3}) {
       Arrivals arrivals(pattern, rate, 1);
@@ -101,7 +101,7 @@ TEST(Arrivals, WhatIsDueIsCountedWithoutTakingIt) {
   EXPECT_EQ(Arrivals({Kind::kBurst, 100}, 300, 1).due_before(0.5e9), 200u);
 }
 
-TEST(Arrivals, OfAPoissonProcessWhatIsToComeCountsWithItsMean) {
+TEST(Arrivals, FutureCallsOfAPoissonProcessCountByTheirMean) {
   Arrivals arrivals({Kind::kPoisson}, 1000, test::run_seed());
   EXPECT_EQ(arrivals.due_before(arrivals.next_ns()), 0u);
   for (int i = 0; i < 10; ++i)

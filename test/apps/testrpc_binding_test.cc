@@ -27,7 +27,7 @@ TEST(PerfBinding, MatchesItsProgram) {
   is(kPerfCallback, 0, 0, 4);      // how many were right
 }
 
-TEST(PerfBinding, OfTheProgramThatClientsOffer) {
+TEST(PerfBinding, ClientsProgramIsValid) {
   Service service = callback_service();
   ASSERT_TRUE(check(*service.binding));
   EXPECT_EQ(service.binding->program, 0x20005667u);

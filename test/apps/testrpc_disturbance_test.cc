@@ -62,7 +62,7 @@ TEST(Gap, SwitchesTellAlsoWhereTheKernelDidNotCountTheWait) {
   EXPECT_EQ(kind_of(5 * kMs, usage, GapKind::kUnaccounted), GapKind::kSwitchedOut);
 }
 
-TEST(Gap, SleepIsNoneButWaitingAfterItIs) {
+TEST(Gap, SleepIsNoGapButWaitingAfterItIs) {
   ThreadUsage slept = used(0, 0);
   slept.voluntary = 1;
   GapKind kind = GapKind::kUnaccounted;
@@ -85,7 +85,7 @@ TEST(GapLog, KeepsTheLatest) {
   EXPECT_LT(seen, 5000u);
 }
 
-TEST(GapWatch, SeesWhatWasNoPollingAndWhatWas) {
+TEST(GapWatch, TellsPollingFromOtherWork) {
   auto log = std::make_unique<GapLog>();
   uint64_t credits = 0;
   GapWatch watch(*log, [&] { return WaitCounters{.credit_waits = credits}; });
@@ -132,7 +132,7 @@ TEST(Outliers, AreTheSlowest) {
   EXPECT_EQ(outliers.bar_ns(), 7u);
 }
 
-TEST(Outliers, NoneAreKeptOfNone) {
+TEST(Outliers, EmptyRunKeepsNone) {
   Outliers outliers;
   outliers.begin(0);
   EXPECT_EQ(outliers.bar_ns(), UINT64_MAX);
@@ -190,7 +190,7 @@ TEST_F(Explained, ByNothing) {
 }
 
 // It was due after the gap, and waited for the calls that were due in it.
-TEST_F(Explained, ByWhatThrewTheScheduleBack) {
+TEST_F(Explained, ByTheGapThatDelayedTheSchedule) {
   server->add({10 * kMs, 15 * kMs, 5 * kMs, GapKind::kSwitchedOut, 1});
   Outlier call = call_of(16 * kMs, 2 * kMs);
   EXPECT_EQ(explain(call).num_causes, 0u);
@@ -198,7 +198,7 @@ TEST_F(Explained, ByWhatThrewTheScheduleBack) {
   ASSERT_EQ(explain(call).num_causes, 1u);
 }
 
-TEST_F(Explained, ByEventsWhoseShareNobodyKnows) {
+TEST_F(Explained, ByEventsOfUnknownDuration) {
   client->add({10 * kMs, 20 * kMs, 0, GapKind::kTcpRetransmission, 0});
   const Outlier call = explain(call_of(0, 300 * kMs));
   ASSERT_EQ(call.num_causes, 1u);
@@ -254,7 +254,7 @@ TEST(Proc, InterruptsOfOneCpu) {
             (NamedCounts{{"eth0-rx", 1}, {"NMI", 2}, {"ERR", 3}, {"LOC", 100}}));
 }
 
-TEST(Proc, WhatIsNotThereIsNotKnown) {
+TEST(Proc, MissingOrMalformedValuesAreUnknown) {
   for (const char* text : {"", "\n", "CPU0\n", "CPU1 CPU3\n 1: 5 6 x\n"}) {
     std::istringstream file(text);
     EXPECT_TRUE(counts_of_cpu(file, 0).empty()) << text;
@@ -322,7 +322,7 @@ TEST(Noise, TheWorstComesFirst) {
   EXPECT_EQ(remarks[0], "server: 400 major page faults");
 }
 
-TEST(UsageMeter, TellsOfItsThread) {
+TEST(UsageMeter, ReportsItsOwnThread) {
   UsageMeter meter;
   const ThreadUsage before = meter.read();
   ThreadUsage grown;

@@ -80,7 +80,7 @@ TEST(Histogram, APercentileNeedsAValueBeyondIt) {
   }
 }
 
-TEST(Histogram, WhatIsTooLongStillCounts) {
+TEST(Histogram, ValuesBeyondTheRangeStillCount) {
   Histogram h;
   h.record(UINT64_MAX / 2);
   EXPECT_EQ(h.count(), 1u);

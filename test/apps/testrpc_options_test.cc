@@ -219,7 +219,7 @@ TEST(Options, EveryMistakeIsToldInOneLine) {
   }
 }
 
-TEST(Options, ListsAddUpAndOfAllElseTheLastOneCounts) {
+TEST(Options, ListsAddUpAndOtherOptionsTakeTheLastValue) {
   Options o = parse({"--self", "--size", "4K", "--size", "64K,1M", "--window", "1", "--window", "8",
                      "--engine", "read", "--engine", "write", "--timeout", "5", "--timeout", "6"})
                   .value();
@@ -276,7 +276,7 @@ TEST(Options, Arrivals) {
   EXPECT_TRUE(parse({"--self", "--engine", "null", "--find-knee", "--arrivals", "poisson"}));
 }
 
-TEST(Options, WhatSetHasDoneItCanUndo) {
+TEST(Options, SetCanUndoItsChanges) {
   Options o = parse({"--self"}).value();
   for (const char* name : {"rate", "count", "duration", "warmup", "think"}) {
     EXPECT_TRUE(set_option(o, name, "100"));

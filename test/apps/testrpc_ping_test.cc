@@ -32,7 +32,7 @@ TEST(Ping, IsAnsweredUntilTheLast) {
   EXPECT_FALSE(line.wanted());
 }
 
-TEST(Ping, WithoutAnAnswerKeepsNobodyWhoComesLater) {
+TEST(Ping, AnUnansweredOneDoesNotBlockTheNext) {
   PingLine line;
   EXPECT_EQ(ping(line, 10, kMs), 0);
   if (line.wanted())

@@ -45,7 +45,7 @@ TEST(Stages, AHandlerOfMoreThanFourSecondsIsTheHandlersOwn) {
   EXPECT_EQ(step(steps, Step::kNetwork), UINT64_MAX);
 }
 
-TEST(Stages, WhatAServerCannotHaveSpentIsNotBelieved) {
+TEST(Stages, ImpossibleServerTimesAreIgnored) {
   const StampedCall call = call_of(3000);
   const Served served = {.received = 1100, .whole = UINT64_MAX};
   const std::vector<ServedCalls> told = {

@@ -34,7 +34,7 @@ std::vector<std::string> texts_of(const std::vector<SocketAddress>& addresses) {
 
 using Texts = std::vector<std::string>;
 
-TEST(Addresses, OfTheTwoFamiliesTakeTurns) {
+TEST(Addresses, AlternateBetweenTheFamilies) {
   std::vector<SocketAddress> addresses;
   for (const char* one : {"2001:db8::1", "2001:db8::2", "2001:db8::3", "10.0.0.1", "10.0.0.2"})
     addresses.push_back(numeric_address(one, 7).at(0));
@@ -62,7 +62,7 @@ TEST(Addresses, AreNumericOrOfAName) {
   EXPECT_EQ(look_up_addresses("none.test", 7).error().code, Errc::kNotFound);
 }
 
-TEST(Addresses, OfANameAreAskedForOnce) {
+TEST(Addresses, ConcurrentLookupsOfANameAskOnce) {
   test::set_name("slow.test", {"10.0.0.1"});
   test::silence_name("slow.test", true);
   std::vector<std::future<Result<std::vector<SocketAddress>>>> askers;

@@ -25,7 +25,7 @@ TEST(AssertDeathTest, SaysWhereWhatAndTheValues) {
   EXPECT_DEATH(RRDK_ASSERT(posted == 0), "assertion failed: posted == 0\n");
 }
 
-TEST(AssertDeathTest, WhatIsAnotherThreadsIsNotUsed) {
+TEST(AssertDeathTest, UseOnAnotherThreadIsCaught) {
   Core core;
   RRDK_ON_CORE(core);
   core.mine = false;

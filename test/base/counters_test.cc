@@ -42,7 +42,7 @@ TEST(Counters, KeepTheirIds) {
   EXPECT_EQ(static_cast<int>(Refusal::kWorkFailed), 66);
 }
 
-TEST(Counters, OfRefusalsAreOneEach) {
+TEST(Counters, EachRefusalHasItsOwn) {
   std::set<Counter> counters;
   for (Refusal reason : all_refusals()) {
     const Counter counter = counter_of(reason);

@@ -314,7 +314,7 @@ TEST(Eal, ThreadsRegisterOnceAndGiveTheirIdentityBack) {
   });
 }
 
-TEST(Eal, CleanedUpIsNotRunningAndCanNotStartAgain) {
+TEST(Eal, CleanedUpIsNotRunningAndCannotStartAgain) {
   expect_success([]() -> std::string {
     if (Result<void> started = ensure_eal(); !started)
       return started.error().message;

@@ -96,7 +96,7 @@ TYPED_TEST(InOrder, AtTheFront) {
   EXPECT_EQ(drained(list), (Numbers{3, 0}));
 }
 
-TYPED_TEST(InOrder, WhatWasPoppedComesBack) {
+TYPED_TEST(InOrder, PoppedElementsCanBePushedAgain) {
   Nodes nodes = numbered();
   TypeParam list;
   push_all(list, nodes);
@@ -111,7 +111,7 @@ TYPED_TEST(InOrder, WhatWasPoppedComesBack) {
   EXPECT_EQ(drained(list), Numbers{2});
 }
 
-TYPED_TEST(InOrder, AllOfItIsTaken) {
+TYPED_TEST(InOrder, TakeEmptiesTheList) {
   Nodes nodes = numbered();
   TypeParam list;
   list.push(nodes[0]);

@@ -41,7 +41,7 @@ TEST_F(Log, SinkGetsFormattedLinesWithTheirLevel) {
   EXPECT_EQ(lines_, expected);
 }
 
-TEST_F(Log, LevelDropsWhatIsLessSevere) {
+TEST_F(Log, LevelDropsLessSevereLines) {
   set_log_level(LogLevel::kWarning);
   base::log_info("no");
   base::log_warning("yes");
@@ -84,7 +84,7 @@ TEST_F(Log, LinesHaveTheStyleThatIsWanted) {
 }
 
 // Bytes of another encoding, overlong forms, surrogates and what is cut off: JSON has no such text.
-TEST_F(Log, LinesOfJsonAreUtf8WhateverTheyAreAbout) {
+TEST_F(Log, JsonLinesAreValidUtf8ForAnyInput) {
   set_log_sink(nullptr);
   set_log_style(LogStyle::kJson);
   testing::internal::CaptureStderr();
@@ -150,7 +150,7 @@ TEST(LogOfAProcess, SaysThree) {
   base::log_debug("three");
 }
 
-TEST(LogLevelOfTheEnvironment, WhatIsNoneIsSaidOnce) {
+TEST(LogLevelOfTheEnvironment, InvalidValuesAreReportedOnce) {
   EXPECT_EQ(log_with("error"), "rrdk: error: one\n");
   EXPECT_EQ(log_with("debug"), "rrdk: error: one\nrrdk: warning: two\nrrdk: debug: three\n");
   EXPECT_EQ(log_with("trace"),

@@ -59,12 +59,12 @@ TEST_P(C, AServerThatIsAskedToEnd) {
   expect(a_server_that_is_asked_to_end);
 }
 
-TEST_P(C, WhatIsMissingOrHasGone) {
-  expect(what_is_missing_or_has_gone);
+TEST_P(C, MissingAndGoneObjects) {
+  expect(missing_and_gone_objects);
 }
 
-TEST_P(C, WhatIsCounted) {
-  expect(what_is_counted);
+TEST_P(C, CountersAndStats) {
+  expect(counters_and_stats);
 }
 
 TEST_P(C, Credentials) {

@@ -955,7 +955,7 @@ static const char* a_connection_is_gone(struct world* w, rrdk_connection* gone) 
   return NULL;
 }
 
-const char* what_is_missing_or_has_gone(const char* uri) {
+const char* missing_and_gone_objects(const char* uri) {
   struct world w;
   BEGIN(begin_world(&w, uri));
   rrdk_program* const first = w.program;
@@ -977,7 +977,7 @@ const char* what_is_missing_or_has_gone(const char* uri) {
   return end_world(&w);
 }
 
-const char* what_is_counted(const char* uri) {
+const char* counters_and_stats(const char* uri) {
   struct world w;
   BEGIN(begin_world(&w, uri));
   for (int i = 0; i < 5; ++i) {

@@ -116,7 +116,7 @@ TEST_P(BothWays, AClientWithoutServicesIsNotDisturbed) {
   EXPECT_TRUE(back->alive());
 }
 
-TEST_P(BothWays, WhatAClientDoesNotOfferIsRefusedByName) {
+TEST_P(BothWays, CallsTheClientDoesNotOfferAreRefused) {
   BothWorld world(cores(), wire());
   auto back = world.subscribe();
   Call call(*back);
@@ -145,7 +145,7 @@ TEST_P(BothWays, WhatAClientDoesNotOfferIsRefusedByName) {
 }
 
 // Shows: BIDIR-08
-TEST_P(BothWays, WhatDoesNotFitInlineIsNotSent) {
+TEST_P(BothWays, MessagesThatDoNotFitInlineAreNotSent) {
   BothWorld world(cores(), wire());
   auto back = world.subscribe();
   std::vector<std::byte> bytes(16384);
@@ -184,7 +184,7 @@ TEST_P(BothWays, CancelAndDeadlinesAreAsOnTheClient) {
 }
 
 // Shows: BIDIR-17
-TEST_P(BothWays, ALostConnectionEndsCallsAndWhatComesAfterToo) {
+TEST_P(BothWays, ALostConnectionEndsCurrentAndLaterCalls) {
   BothWorld world(cores(), wire());
   EXPECT_EQ(world.call_back(kTell, 1), 1u);
   auto back = world.subscribe();
@@ -266,7 +266,7 @@ TEST_P(BothWays, AClientThatGoesWaitsForItsHandlers) {
   EXPECT_EQ(word.call.status(), CallStatus::kConnectionLost);
 }
 
-TEST_P(BothWays, TheWayBackMayBeReleasedInACallbackOrByTheLastOneToHaveIt) {
+TEST_P(BothWays, TheBackwardClientMayBeReleasedInACallbackOrByItsLastHolder) {
   struct Last {
     std::shared_ptr<BackwardClient> back;
     std::unique_ptr<Call> call;
@@ -308,7 +308,7 @@ TEST(BothWaysOnWorkers, AHandlerThereWaitsForEachOfItsCalls) {
   }
 }
 
-TEST(BothWaysOptions, AServerWithoutBackwardCreditsCallsNobody) {
+TEST(BothWaysOptions, AServerWithoutBackwardCreditsCannotCall) {
   BothWorld world(Cores::kEmbedded, ServerOptions{}, ClientOptions{});
   Call call(*world.connection);
   call.begin(kHostBinding, kSubscribe);
@@ -341,7 +341,7 @@ TEST(BothWaysOptions, AConnectionWithCallsBackIsNotIdle) {
 }
 
 // Nor is one whose calls have ended each time that somebody looks.
-TEST(BothWaysOptions, NorIsOneThatWasCalledNowAndThen) {
+TEST(BothWaysOptions, AConnectionCalledNowAndThenIsNotIdle) {
   ServerOptions server = server_options(kWires[0]);
   server.idle_timeout_ms = 500;
   BothWorld world(Cores::kEmbedded, server, client_options(kWires[0]));
@@ -417,7 +417,7 @@ TEST(BothWaysOptions, AConnectionWithoutRoomForRepliesIsRefused) {
   EXPECT_TRUE(memory->whole());
 }
 
-TEST(BothWaysMisuse, AServerNamesWhoStillHoldsItsClients) {
+TEST(BothWaysMisuse, AServerReportsBackwardClientsStillHeld) {
   LogLines log;
   BothWorld world;
   auto back = world.subscribe();

@@ -93,7 +93,7 @@ TEST(Client, CallsThatWaitGoOutBehindTheAnswerThatLetsThem) {
   ends.end();
 }
 
-TEST(Client, ACallThatNobodyAnswersTimesOut) {
+TEST(Client, AnUnansweredCallTimesOut) {
   for (Cores cores : {Cores::kEmbedded, Cores::kDedicated, Cores::kWorkers}) {
     World world(cores);
     auto connection = world.connect();
@@ -373,7 +373,7 @@ TEST_P(Sleeping, ACoreWakesForADeadlineAndForLittleElse) {
 }
 
 // Memory without a descriptor, which another process can not map.
-TEST(Client, MemoryThatTheDriverCanNotUseEndsTheCallAndNotItsConnection) {
+TEST(Client, MemoryThatTheDriverCannotUseEndsTheCallAndNotItsConnection) {
   LogLines log;
   World world;
   auto connection = world.connect();
@@ -437,7 +437,7 @@ TEST(Client, ManyThreadsShareAConnection) {
   EXPECT_EQ(connection->stats()[Counter::kCallsOk], 1200u);
 }
 
-TEST(Client, WhatIsTooLargeIsNotSent) {
+TEST(Client, TooLargeMessagesAreNotSent) {
   World world(Cores::kEmbedded, {}, {.max_call = 8192});
   auto connection = world.connect();
   Call call(*connection);

@@ -183,7 +183,7 @@ TEST(Extensions, NoServerOfVersion1KnowsThem) {
   EXPECT_EQ(world.stats()[Counter::kOptionsSent], 1u);
 }
 
-TEST(Extensions, WhatIsNotRegisteredIsNotSent) {
+TEST(Extensions, UnregisteredOptionsAreNotSent) {
   Site here, there;
   SurvivalWorld world(client_of(here), server_of(there));
   world.connect();
@@ -205,7 +205,7 @@ TEST(Extensions, WhatIsNotRegisteredIsNotSent) {
   EXPECT_EQ(world.stats()[Counter::kOptionsSent], 0u);
 }
 
-TEST(Extensions, NobodyNeedsToBeToldOfTheEnd) {
+TEST(Extensions, TheCompletionCallbackIsOptional) {
   Site here, there;
   SurvivalWorld world(client_of(here), server_of(there));
   world.connect();
@@ -239,7 +239,7 @@ TEST(Extensions, ManyAreAnsweredBesideCalls) {
   EXPECT_EQ(there.served, 100u);
 }
 
-TEST(Extensions, EachEndsOnceWhateverBecomesOfItsConnection) {
+TEST(Extensions, EachEndsOnceHoweverItsConnectionEnds) {
   Site here, there;
   Outcomes outcomes;
   const Bytes info(4);

@@ -200,7 +200,7 @@ std::map<int, std::string> descriptors() {
 const std::map<int, std::string> kInherited = descriptors();
 
 // EAL's are among them: this library has started it.
-TEST(ForkAndExec, LeavesTheProgramNoneOfOurDescriptors) {
+TEST(ForkAndExec, ClosesAllOurDescriptors) {
   Program program({"", Cores::kWorkers, nullptr});
   for (const auto& [fd, what] : descriptors()) {
     const int flags = fcntl(fd, F_GETFD);

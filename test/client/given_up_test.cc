@@ -250,7 +250,7 @@ TEST(GivenUp, AServerThatAnswersNothingIsGivenUpByName) {
   expect_status(next, CallStatus::kOk);
 }
 
-TEST(GivenUp, WhatIsLentComesBackAfterTheBound) {
+TEST(GivenUp, LentMemoryComesBackAfterTheBound) {
   SurvivalWorld world({.lend_ms = 5});
   connect_and_hold(world);
   Lending lending(world);
@@ -263,7 +263,7 @@ TEST(GivenUp, WhatIsLentComesBackAfterTheBound) {
 }
 
 // As long as the connection; not longer.
-TEST(GivenUp, WhatIsLentComesBackWithTheEndOfTheConnection) {
+TEST(GivenUp, LentMemoryComesBackWhenTheConnectionEnds) {
   SurvivalWorld world({});
   connect_and_hold(world);
   Lending lending(world);
@@ -313,7 +313,7 @@ TEST(Call, AnOfferedBufferIsTakenBackWithItsResult) {
     ASSERT_EQ(data.data()[i], pattern(i));
 }
 
-TEST(Call, ABufferThatCanNotBeOfferedEndsIt) {
+TEST(Call, ABufferThatCannotBeOfferedEndsIt) {
   SurvivalWorld world({});
   world.connect();
   Call call(*world.connection);

@@ -57,7 +57,7 @@ TEST(SilenceWatch, AnythingThatComesEndsTheSilence) {
   EXPECT_EQ(clocked.until(Verdict::kAsk), 101);
 }
 
-TEST(SilenceWatch, WhoCanNotBeAskedIsNotGivenUp) {
+TEST(SilenceWatch, APeerThatCannotBeAskedIsNotGivenUp) {
   Clocked clocked;
   clocked.can_ask = false;
   EXPECT_EQ(clocked.until(Verdict::kAsk, 1000), 1000);
@@ -66,7 +66,7 @@ TEST(SilenceWatch, WhoCanNotBeAskedIsNotGivenUp) {
   EXPECT_EQ(clocked.until(Verdict::kAsk), 1);
 }
 
-TEST(SilenceWatch, TimeInWhichNobodyLookedDoesNotCount) {
+TEST(SilenceWatch, TimeWithoutPollingDoesNotCount) {
   Clocked clocked;
   clocked.until(Verdict::kAsk);
   clocked.now_ns += 3'600'000 * kMs;
@@ -133,7 +133,7 @@ TEST(Keepalive, IsOffByDefault) {
   EXPECT_EQ(world.stats()[Counter::kKeepalives], 0u);
 }
 
-TEST(Keepalive, WithoutAProgramNobodyIsAsked) {
+TEST(Keepalive, WithoutAProgramNothingIsSent) {
   SurvivalWorld world(kQuick);
   world.connect();
   ClientOptions options = kQuick;

@@ -64,7 +64,7 @@ TEST(DestroyedInFlight, IsSaidOncePerConnection) {
 }
 
 // submit_and_wait() keeps its deadline without the core, which would tell of it.
-TEST(NobodyPolls, AWaitForACallEndsAllTheSame) {
+TEST(UnpolledCore, AWaitForACallEndsAllTheSame) {
   LogLines log;
   World world;
   auto connection = world.connect();
@@ -441,7 +441,7 @@ TEST(Binding, EachIsCheckedByItself) {
   }
 }
 
-TEST(Binding, OneThatCheckRefusesFailsItsCallsAndIsNamedOnce) {
+TEST(Binding, AnInvalidOneFailsItsCallsAndIsReportedOnce) {
   static constexpr ProcedureBinding kTooSmall[] = {
       {.procedure = kRead, .name = "READ", .eligible_results = 1}};
   static constexpr Binding kWrong = {
@@ -505,7 +505,7 @@ TEST(Order, ACallInFlightIsNeitherBegunNorSubmitted) {
   EXPECT_EQ(log.count(LogLevel::kError, "submit() of a Call that is in flight"), 1);
 }
 
-TEST(Order, WhatIsWrittenAfterSubmitIsDropped) {
+TEST(Order, ArgumentsWrittenAfterSubmitAreDropped) {
   World world;
   auto connection = world.connect();
   EndingCall ending(*connection);

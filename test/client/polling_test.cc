@@ -77,7 +77,7 @@ class Sleeper {
   std::thread thread_;
 };
 
-TEST(NobodyPolls, ConnectEndsInTime) {
+TEST(UnpolledCore, ConnectEndsInTime) {
   World world({.embedded_cores = 1}, {}, {});
   auto hasty = std::move(Client::create(*world.runtime, {.connect_timeout_ms = 20}).value());
   {
@@ -95,7 +95,7 @@ TEST(NobodyPolls, ConnectEndsInTime) {
 }
 
 // The one that polled ends when it reads of it; who waits then polls.
-TEST(NobodyPolls, WhoWaitsSaysSoOnceAndGoesOnWhenTheThreadHasEnded) {
+TEST(UnpolledCore, AWaitIsReportedOnceAndPollsWhenTheThreadHasEnded) {
   std::atomic<Sleeper*> sleeper = nullptr;
   LogLines log([&](const std::string&) {
     if (Sleeper* asleep = sleeper.load())
@@ -115,7 +115,7 @@ TEST(NobodyPolls, WhoWaitsSaysSoOnceAndGoesOnWhenTheThreadHasEnded) {
 
 // The wait gives up when the core has already decided to tell of the end, and the call is waited
 // for again before the core does so: the second wait must not take it for its own.
-TEST(NobodyPolls, AnEndThatComesAfterItsWaitWasGivenUpIsNotTheNextOnes) {
+TEST(UnpolledCore, ALateEndDoesNotEndTheNextWait) {
   if (RRDK_TSAN)
     GTEST_SKIP() << "ThreadSanitizer's runtime can not be run one instruction at a time";
   World world({.embedded_cores = 1}, {}, {});
@@ -176,7 +176,7 @@ TEST(NobodyPolls, AnEndThatComesAfterItsWaitWasGivenUpIsNotTheNextOnes) {
 }
 
 // Everything in the order in which it was made, which is the wrong one.
-TEST(Lifetime, WhatIsDestroyedTooEarlyLivesOn) {
+TEST(Lifetime, ObjectsDestroyedTooEarlyLiveOn) {
   for (Cores cores : kEveryWay) {
     LogLines log;
     auto memory = make_memory();

@@ -72,7 +72,7 @@ TEST(ReceiveSizes, ChangeWhenTheServerIsAsked) {
   EXPECT_EQ(world.server->stats()[Counter::kReceiveSizeChanges], 2u);
 }
 
-TEST(ReceiveSizes, OfTheClientGrowWhenItWants) {
+TEST(ReceiveSizes, GrowWhenTheClientRaisesThem) {
   SurvivalWorld world(speaking(RpcRdmaVersion::kAuto), kGrows);
   world.connect();
   call(world);
@@ -103,7 +103,7 @@ TEST(ReceiveSizes, StayInVersion1AndWithoutProperties) {
 }
 
 // A server's handler has them as the client has.
-TEST(ReceiveSizes, OfTheServerGrowWhenAHandlerWants) {
+TEST(ReceiveSizes, GrowWhenAHandlerRaisesThem) {
   SurvivalWorld world(speaking(RpcRdmaVersion::kTwo), kGrows);
   world.connect();
   call(world);
@@ -147,7 +147,7 @@ TEST(ReceiveSizes, ChangeWhenTheClientIsAsked) {
   world.until([&] { return !world.connection->alive(); });
 }
 
-TEST(ReceiveSizes, OfAServerStayInVersion1) {
+TEST(ReceiveSizes, AHandlerCannotChangeThemInVersion1) {
   SurvivalWorld world(speaking(RpcRdmaVersion::kOne), kGrows);
   world.connect();
   call(world);
@@ -223,7 +223,7 @@ TEST(ReceiveGrowth, EndsWhereTheBuffersOfCallsBegin) {
 // Who grants requests (RESPROP) or tells of changes (UPDPROP) tells what it begins with (CONNPROP),
 // and who asks takes the answers: one option has all four, and what needs them is refused without.
 // Shows: V2D4-POP-06
-TEST(ReceiveSizes, DoNotGrowWhereTheyCanNotBeTold) {
+TEST(ReceiveSizes, DoNotGrowWhereTheyCannotBeAnnounced) {
   SurvivalWorld world({});
   for (bool properties : {true, false}) {
     ClientOptions client;

@@ -140,7 +140,7 @@ TEST(Reconnect, AgainAndAgain) {
   EXPECT_GE(world.stats()[Counter::kWaitsCredit], 9u * 20u);  // one credit before each first reply
 }
 
-TEST(Reconnect, WhatWasSentEndsAndWhatWasNotIsCarriedOver) {
+TEST(Reconnect, SentCallsEndAndUnsentCallsAreCarriedOver) {
   SurvivalWorld world({.reconnect = at_once()}, {.credits = 2});
   world.connect();
   open_window(*world.connection);
@@ -310,7 +310,7 @@ TEST(Reconnect, ItGivesUpWhileItConnects) {
 }
 
 // Something listens at the address, and is no server.
-TEST(Reconnect, AnAttemptThatNobodyAnswersIsFollowedByAnother) {
+TEST(Reconnect, AnUnansweredAttemptIsFollowedByAnother) {
   SurvivalWorld world({.connect_timeout_ms = 200, .reconnect = at_once()});
   world.connect();
   world.stop_server();

@@ -272,7 +272,7 @@ class Listener {
 };
 
 // One thread, one core: a peer that accepts and says nothing holds up nobody else.
-TEST_P(OverEach, APeerThatSaysNothingHoldsUpNobody) {
+TEST_P(OverEach, ASilentPeerDoesNotDelayOthers) {
   Listener silent(GetParam());
   Place place(GetParam(), RuntimeOptions{}, {.connect_timeout_ms = 3'600'000});
   place.start(silent.uri());
@@ -303,7 +303,7 @@ TEST_P(OverEach, APeerThatSaysNothingHoldsUpNobody) {
   place.until([&] { return others.closed.load(); });
 }
 
-TEST_P(OverEach, APeerThatSaysNothingIsGivenUpInTime) {
+TEST_P(OverEach, ASilentPeerIsGivenUpInTime) {
   Listener silent(GetParam());
   Place place(GetParam(), RuntimeOptions{}, {.connect_timeout_ms = 20});
   place.start(silent.uri());
@@ -331,7 +331,7 @@ TEST_P(OverEach, APeerThatClosesAtOnceIsNotAServer) {
   EXPECT_EQ(place.states.last().code, Errc::kConnectionLost);
 }
 
-TEST(ConnectStart, WhereNobodyListensIsToldByTheState) {
+TEST(ConnectStart, TheStateReportsAnAddressWithoutAListener) {
   Place place;
   for (const char* uri :
        {"shm:/tmp/rrdk-nobody.sock", "iwarp://127.0.0.1:1", "iwarp://no.test:1"}) {
@@ -360,7 +360,7 @@ TEST(ConnectStart, AServerThatRefusesIsToldByTheState) {
 }
 
 // A name server that does not answer: addresses in numbers, and deadlines, do not care.
-TEST(ConnectStart, ANameServerThatDoesNotAnswerHoldsUpNobody) {
+TEST(ConnectStart, AnUnansweredNameLookupDelaysNothingElse) {
   SilentName name("here.test");
   Place place("iwarp", RuntimeOptions{}, {});
   auto hasty = Client::create(*place.runtime, {.connect_timeout_ms = 50}).value();
@@ -464,7 +464,7 @@ TEST(ConnectStart, TheTimeThatItMayTakeIsOne) {
 }
 
 // Nor does it hold up a reactor whose server begins to listen.
-TEST(ConnectStart, ANameToListenAtHoldsUpNobody) {
+TEST(ConnectStart, ResolvingAListenAddressDelaysNothingElse) {
   Place place("iwarp", RuntimeOptions{}, {});
   auto server = Server::create(*place.runtime).value();
   std::atomic<bool> told = false;
@@ -505,7 +505,7 @@ TEST(ConnectStart, AttemptsDoNotPileUpBehindAName) {
   place.until([&] { return place.states.all.back() == kUp; });
 }
 
-TEST(States, OfAConnectionThatIsLostAndComesBack) {
+TEST(States, AreReportedWhenAConnectionIsLostAndComesBack) {
   SurvivalWorld world({.reconnect = at_once()});
   States states;
   world.connection = world.client->connect_start(world.uri, states.options(0)).value();
@@ -529,7 +529,7 @@ TEST(States, OfAConnectionThatIsLostAndComesBack) {
   EXPECT_EQ(states.last().code, Errc::kShutdown);
 }
 
-TEST(States, OfAConnectionThatIsLostForGood) {
+TEST(States, AreReportedWhenAConnectionIsLostForGood) {
   SurvivalWorld world({});
   States states;
   world.connection = world.client->connect_start(world.uri, states.options(0)).value();
@@ -574,7 +574,7 @@ struct Drains : testing::TestWithParam<Cores> {};
 INSTANTIATE_TEST_SUITE_P(Cores, Drains,
                          testing::Values(Cores::kEmbedded, Cores::kDedicated, Cores::kWorkers));
 
-TEST_P(Drains, LetWhatIsInFlightEndAndTakeNoMore) {
+TEST_P(Drains, FinishCallsInFlightAndTakeNoMore) {
   Place place("shm", GetParam());
   place.start();
   EndingCall kept(*place.connection);
@@ -633,7 +633,7 @@ TEST(DrainOfALost, ACallThatWaitsForAServerMayEnd) {
 constexpr uint64_t kPatienceNs = 5'000'000'000;
 
 // Nobody polls: its destructor gives up, and the rest goes when somebody does.
-TEST(Bounded, TheDestructorWhereNobodyPolls) {
+TEST(Bounded, TheDestructorOnAnUnpolledCore) {
   LogLines log;
   Place place("shm", RuntimeOptions{}, {});
   place.start();
@@ -658,7 +658,7 @@ TEST(Bounded, TheDestructorWhereNobodyPolls) {
   EXPECT_FALSE(place.states.has(kClosed));
 }
 
-TEST(Bounded, ACallsDestructorWhereNobodyPolls) {
+TEST(Bounded, ACallsDestructorOnAnUnpolledCore) {
   LogLines log;
   Place place("shm", RuntimeOptions{}, {});
   place.start();

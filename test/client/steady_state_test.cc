@@ -74,7 +74,7 @@ TEST_P(SteadyState, AllocatesAndRegistersNothing) {
 }
 
 // So do calls in the other direction, made by a thread that waits for each.
-TEST_P(SteadyState, NorDoCallsFromTheServer) {
+TEST_P(SteadyState, BackwardCallsAllocateAndRegisterNothing) {
   BothWorld world(GetParam());
   std::shared_ptr<BackwardClient> back = world.subscribe();
   {

@@ -23,7 +23,7 @@ TEST(Versions, AClientSpeaksVersion1UnlessTold) {
   EXPECT_EQ(world.stats()[Counter::kVersionFallbacks], 0u);
 }
 
-TEST(Versions, AutoSpeaksVersion2WithWhoKnowsIt) {
+TEST(Versions, AutoSpeaksVersion2WithServersThatSupportIt) {
   SurvivalWorld world({.version = RpcRdmaVersion::kAuto});
   connect_and_call(world);
   EXPECT_EQ(world.connection->version(), 2u);
@@ -44,7 +44,7 @@ TEST(Versions, AutoFallsBackOnceAndRemembersIt) {
 }
 
 // Shows: V2D4-NEG-13
-TEST(Versions, WhatIsRememberedIsForgotten) {
+TEST(Versions, ARememberedVersionExpires) {
   SurvivalWorld world({.version = RpcRdmaVersion::kAuto, .version2 = {.version_memory_ms = 0}},
                       kOnlyOne);
   for (uint64_t round = 1; round <= 3; ++round) {
@@ -82,7 +82,7 @@ TEST(Versions, AFirstMessageThatIsLostMakesTheNextConnectionBeginWithVersion1) {
 
 // The connection dies behind ERR_VERS, before anything was answered in version 1.
 // Shows: V2D4-NEG-06, V2D0-NEG-07
-TEST(Versions, WhatErrVersSaidIsRememberedWhenTheConnectionDies) {
+TEST(Versions, ErrVersIsRememberedWhenTheConnectionDies) {
   SurvivalWorld world(
       {.version = RpcRdmaVersion::kAuto, .reconnect = at_once(), .retransmit = true}, kOnlyOne);
   world.connect();

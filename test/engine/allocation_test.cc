@@ -10,7 +10,7 @@ uint64_t allocations = 0;
 class Allocations : public Pair {};
 
 // Shows: V1-MEM-04
-TEST_F(Allocations, NoneInTheSteadyState) {
+TEST_F(Allocations, SteadyStateMakesNone) {
   connect();
   a->ended.reserve(10000);
   Buffer source = memory->get(5000);

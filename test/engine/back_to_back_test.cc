@@ -401,7 +401,7 @@ TEST_P(EachVersion, ALostConnectionEndsEveryCallOnce) {
 }
 
 // Shows: V1-INLINE-12
-TEST_P(EachVersion, WhatCannotBeSentEndsHere) {
+TEST_P(EachVersion, UnsendableCallsEndLocally) {
   connect();
   Buffer buffer;
   MemorySpan span = room(buffer, 8);

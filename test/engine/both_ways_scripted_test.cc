@@ -69,7 +69,7 @@ TEST_F(ScriptedBothWays, AClientWithoutServicesDropsCallsOfVersion1) {
 }
 
 // Shows: V2D4-PROP-30
-TEST_F(ScriptedBothWays, AndRefusesThoseOfDraft04) {
+TEST_F(ScriptedBothWays, AClientWithoutServicesRefusesCallsOfDraft04) {
   client({.credits = 4}, Speaks::kTwo);
   expect_forward_works(2);
   peer_side->say(Wire{5, 2, 2, kMsg, kCall, 0, 0, 0, 0, 5, kCall, 1});
@@ -159,7 +159,7 @@ TEST_F(ScriptedBothWays, AnErrorIsNeverForACallOfThePeers) {
 // off; the value is none) is the default: calls without chunks, also of a server that would have
 // them.
 // Shows: V2D4-PROP-33
-TEST_F(ScriptedBothWays, WhatAClientCanDoThatTheServerCanNotReadIsTheDefault) {
+TEST_F(ScriptedBothWays, UnreadableBackwardSupportMeansTheDefault) {
   for (bool reads_properties : {false, true}) {
     ConnectionOptions options{.credits = 4,
                               .backward_credits = 4,

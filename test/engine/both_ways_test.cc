@@ -279,7 +279,7 @@ TEST_P(BothWaysInDraft04, ChunksGoBackwardWhereBothEndsSaySo) {
 
 // It sends invalidations all the same: that is another ability.
 // Shows: BIDIR-21, V2D4-RINV-02, V2D4-RINV-06
-TEST_P(BothWaysInDraft04, AServerWhoseKeysCanNotBeInvalidatedNamesNone) {
+TEST_P(BothWaysInDraft04, AServerWhoseKeysCannotBeInvalidatedNamesNone) {
   for (bool takes : {false, true}) {
     if (a != nullptr)
       finish();

@@ -79,7 +79,7 @@ TEST_F(CopiedSends, GoAtOnceWhereTheDriverTakesThem) {
 
 // Who is told of a call's end may answer another one, whose end it is told of, and so on: each from
 // the posting, not from within the last one's answer.
-TEST_F(CopiedSends, OfCallsWhoseEndIsToldOfDoNotNest) {
+TEST_F(CopiedSends, CompletionCallbacksDoNotNest) {
   connect();
   a->qp.sends_now = b->qp.sends_now = true;
   OutgoingCall call;
@@ -138,7 +138,7 @@ TEST_F(CopiedSends, DoNotOvertakeWhatWaitsToBePosted) {
   EXPECT_EQ(plain.status, CallStatus::kOk);
 }
 
-TEST_F(CopiedSends, WhatIsLongerIsReported) {
+TEST_F(CopiedSends, LongerOnesAreReported) {
   connect();
   serve({}, {{kMost + 1}});
   OutgoingCall call;
@@ -165,7 +165,7 @@ TEST_F(CopiedSends, CallsWithAReadChunkEndWithoutACompletionToo) {
 }
 
 // Its memory is in use until the Write is done, which says so itself.
-TEST_F(CopiedSends, OfARepliesResultTheWriteIsReported) {
+TEST_F(CopiedSends, TheWriteOfAResultIsReported) {
   connect();
   const std::vector<Item> items = {{4096, true}};
   serve({}, items);
@@ -207,7 +207,7 @@ TEST_F(CopiedSends, ACallThatIsCancelledBeforeItIsPostedEndsWhenItIs) {
   EXPECT_EQ(call.status, CallStatus::kCancelled);
 }
 
-TEST_F(CopiedSends, OfAConnectionThatEndsBeforeTheyArePosted) {
+TEST_F(CopiedSends, EndWithTheirConnectionBeforeTheyArePosted) {
   connect();
   OutgoingCall call;
   submit(call);

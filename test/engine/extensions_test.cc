@@ -47,7 +47,7 @@ INSTANTIATE_TEST_SUITE_P(Drafts, WithOptions,
                          });
 
 // Shows: V2D4-DIR-03, V2D4-DIR-04, V2D4-OPT-04, V2D0-OPT-06
-TEST_P(WithOptions, ARequestIsAnsweredByOneOfItsFeature) {
+TEST_P(WithOptions, ARequestIsAnsweredByAnOptionOfItsFeature) {
   ResponderTest::connect(with(extensions, {.credits = 3}));
   for (uint32_t type : {100u, 101u}) {
     peer_side->say(option(kCall, 55, {type, 8, kAnswers, 42}, 7));
@@ -84,7 +84,7 @@ TEST_P(WithOptions, AMessageBehindItIsHandedOver) {
   EXPECT_EQ(extensions.served.size(), 1u);
 }
 
-TEST_P(WithOptions, WhatIsWrongWithARequestIsTold) {
+TEST_P(WithOptions, FaultsInARequestAreReported) {
   ResponderTest::connect(with(extensions));
   expect_error(option(kCall, 55, {100, 0}), bad_header());
   expect_error(option(kCall, 55, {100, 3, 0}), bad_header());
@@ -280,7 +280,7 @@ TEST_P(OptionsOfAClient, ErrorsAreToldApart) {
   EXPECT_EQ(extensions.errors[Why::kRefused], 1u);
 }
 
-TEST_P(OptionsOfAClient, ThereAreNoneInVersion1) {
+TEST_P(OptionsOfAClient, DoNotExistInVersion1) {
   connect({}, Speaks::kAuto);
   Asking asking(100, Wire{kAnswers}), another(100, Wire{kAnswers});
   uint32_t xid = send(asking);
@@ -299,7 +299,7 @@ TEST_P(OptionsOfAClient, ThereAreNoneInVersion1) {
   EXPECT_EQ(call.status, CallStatus::kOk);
 }
 
-TEST_P(OptionsOfAClient, WhatItDoesNotHaveIsNotSent) {
+TEST_P(OptionsOfAClient, UnknownOrInvalidOnesAreNotSent) {
   connect();
   Asking settles(100, Wire{kAnswers});
   peer_side->say(option(kReply, send(settles), {101, 4, 5}));
@@ -357,7 +357,7 @@ TEST_P(OptionsOfAClient, AFaultyAnswerEndsItsRequestAndNoOther) {
   EXPECT_EQ(end->engine->requester().window.in_flight(), 0u);
 }
 
-TEST_P(OptionsOfAClient, WhatAnswersNothingChangesNothing) {
+TEST_P(OptionsOfAClient, UnsolicitedAnswersChangeNothing) {
   connect({.credits = 4});
   Asking settles(100, Wire{kAnswers});
   uint32_t past = send(settles);
@@ -393,7 +393,7 @@ TEST_P(OptionsOfAClient, WhatAnswersNothingChangesNothing) {
 }
 
 // A call of the server's that waits in its Receive, where a peer over shm can still change it.
-TEST_P(OptionsOfAClient, AClientServesNoneWhateverItWasBefore) {
+TEST_P(OptionsOfAClient, AClientServesNoneEvenIfAWaitingCallBecomesOne) {
   connect({.credits = 4, .backward_credits = 1});
   Asking settles(100, Wire{kAnswers});
   peer_side->say(option(kReply, send(settles), {101, 4, 5}));

@@ -168,7 +168,7 @@ TEST_F(GivenUp, MemoryOfTheCallersIsFencedBeforeItHearsOfTheEnd) {
   EXPECT_TRUE(b->engine->wants_disconnect());
 }
 
-TEST_F(GivenUp, WhoWantsToBeToldLendsMemoryOfItsOwn) {
+TEST_F(GivenUp, ACallWithAReleaseCallbackLendsItsOwnMemory) {
   connect();
   OutgoingCall call;
   offer(call, true);

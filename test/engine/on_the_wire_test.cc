@@ -129,7 +129,7 @@ TEST_F(OnTheWire, AResponderExposesNoMemoryAndRepliesHaveNoReadList) {
 }
 
 // Shows: V1-HDR-21, V1-MEM-03, SEC-15
-TEST_F(OnTheWire, HeadersTravelBySendAndAllOfItIsRegistered) {
+TEST_F(OnTheWire, HeadersTravelInRegisteredSends) {
   connect();
   everything();
   std::vector<MemorySpan> headers;
@@ -175,7 +175,7 @@ TEST_F(OnTheWire, PositionsTellLongCallsFromInlineOnes) {
 }
 
 // Shows: V1-LONG-10, EXP-20
-TEST_F(OnTheWire, ALongCallTakesWhatIsNotEligibleAndIsCounted) {
+TEST_F(OnTheWire, ALongCallCarriesIneligibleDataAndIsCounted) {
   connect();
   OutgoingCall call;
   call_once(call, {{30000}, {30001, false, true}}, {{20000}});
@@ -210,7 +210,7 @@ TEST_F(OnTheWire, ALongCallIsReadOutOfTheMessageItself) {
 }
 
 // Shows: V1-RC-04, V1-WL-20, EXP-34
-TEST_F(OnTheWire, WhatFitsInlineIsSentInline) {
+TEST_F(OnTheWire, MessagesThatFitInlineAreSentInline) {
   connect();
   OutgoingCall call;
   call_once(call, {}, {{100}}, 9000);

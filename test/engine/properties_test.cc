@@ -170,7 +170,7 @@ TEST_F(ServerProperties, UnknownOnesArePassedOverAndTheLastOneCounts) {
 
 // Shows: V2D4-PROP-08, V2D4-PROP-09, V2D4-PROP-11, V2D4-PROP-12, V2D4-PROP-13, V2D4-PROP-14,
 // V2D4-PROP-25
-TEST_F(ServerProperties, WhatIsFaultyIsRefusedAsAWhole) {
+TEST_F(ServerProperties, AFaultyMessageIsRefusedAsAWhole) {
   connect({.send_size = 16384});
   expect_error(Wire{70, 2, 0, kConnProp, 1, 1, 1000, 8192}, 2);           // runs past the end
   expect_error(Wire{70, 2, 0, kConnProp, 1, 1, 3, 8192, 0}, 2);           // too short
@@ -187,7 +187,7 @@ TEST_F(ServerProperties, WhatIsFaultyIsRefusedAsAWhole) {
 }
 
 // Shows: V2D4-POP-28, V2D4-POP-13, V2D4-POP-27
-TEST_F(ServerProperties, WhatWasToStayOnlyShrinks) {
+TEST_F(ServerProperties, PropertiesDeclaredFixedOnlyShrink) {
   connect({.send_size = 16384});
   expect_silence(connprop(8192, {1, 1}));
   expect_silence(updprop(16384));
@@ -522,7 +522,7 @@ TEST_F(ClientsProperties, AReplyChunkIsOfferedByTheSmallerOfBothEndsReceives) {
 }
 
 // Shows: V2D4-POP-14
-TEST_F(ClientsProperties, AnswersToRequestsAreToldFromRepliesByWhatTheyAre) {
+TEST_F(ClientsProperties, AnswersToRequestsAreToldFromRepliesByTheirType) {
   connect(Speaks::kTwo, {.credits = 1, .send_size = 4096});
   goes_inline(0);
   peer_side->say(Wire{70, 2, 0, kConnProp, 1, 1, 4, 4096, 0});
@@ -557,7 +557,7 @@ TEST_F(ClientsProperties, AnswersToRequestsAreToldFromRepliesByWhatTheyAre) {
 // Calls, CONNPROP, REQPROP and UPDPROP together, all of them unanswered as long as they may be: an
 // error says by its XID alone what it is about.
 // Shows: V2D4-POP-15
-TEST_F(ClientsProperties, NoTwoOfItsRequestsShareAnXid) {
+TEST_F(ClientsProperties, ItsRequestsHaveDistinctXids) {
   for (uint32_t credits : {1u, 3u, 4u}) {
     connect(Speaks::kTwo, {.credits = credits, .max_receive_size = 65536});
     std::set<uint32_t> xids;
@@ -657,7 +657,7 @@ TEST_F(ClientsProperties, ItsReceivesDoNotShrinkWhileCallsRelyOnThem) {
 }
 
 // Shows: V2D4-PROP-12
-TEST_F(ClientsProperties, WhatItCanNotReadItAnswers) {
+TEST_F(ClientsProperties, UnreadableMessagesAreAnswered) {
   connect(Speaks::kTwo, {.credits = 8});
   goes_inline(0);
   peer_side->say(Wire{70, 2, 0, kUpdProp, 1, 1, 1000, 8192});
@@ -671,7 +671,7 @@ TEST_F(ClientsProperties, WhatItCanNotReadItAnswers) {
 }
 
 // Shows: V2D4-POP-05
-TEST_F(ClientsProperties, AServerThatKnowsNoneIsToldNoMore) {
+TEST_F(ClientsProperties, AServerWithoutPropertiesIsSentNoMore) {
   connect(Speaks::kTwo, {.credits = 2, .max_receive_size = 16384});
   OutgoingCall call;
   uint32_t xid = word(send(call), 0);

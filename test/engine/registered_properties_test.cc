@@ -88,7 +88,7 @@ TEST_F(RegisteredProperties, ThePeersAreHandedOnAsTheyAre) {
   EXPECT_TRUE(heard.empty());
 }
 
-TEST_F(RegisteredProperties, OneThatIsNoValueMakesItsMessageFaulty) {
+TEST_F(RegisteredProperties, AnInvalidValueMakesItsMessageFaulty) {
   connect({property(Kind::kStandard, 8, Bytes(8))});
   peer_side->say(Wire{70, 2, 0, kConnProp, 2, 1, 4, 8192, 8, 4, 3, 0});
   Bytes answer = only_answer();

@@ -242,7 +242,7 @@ TEST_F(RequesterTest, AnInvalidationOfAnotherCallsKeyEndsTheConnection) {
 }
 
 // Shows: PD-30, PD-31
-TEST_F(RequesterTest, WhatThePeerInvalidatedIsNotInvalidatedAgain) {
+TEST_F(RequesterTest, AKeyThePeerInvalidatedIsNotInvalidatedAgain) {
   connect();
   OutgoingCall call;
   Bytes sent = send_with_room(call);

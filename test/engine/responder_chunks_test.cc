@@ -43,7 +43,7 @@ TEST_F(ResponderTest, ReadChunksInAllTheirForms) {
 }
 
 // The driver reads the first pieces when it is asked to; the others are posted.
-TEST_F(ResponderTest, WhatIsNotReadAtOnceIsPosted) {
+TEST_F(ResponderTest, ReadsNotDoneAtOnceArePosted) {
   connect({.reads_at_once = true});
   const Bytes bytes = pattern(16, 3);
   const uint32_t key = peer_side->expose(bytes, Rights::kRemoteRead);
@@ -119,7 +119,7 @@ TEST_F(ResponderTest, ALongCallIsReadAndItsXidChecked) {
 
 // Shows: V1-WL-03, V1-WL-04, V1-WL-05, V1-WL-06, V1-WL-07, V1-WL-19, V1-PAD-10, V1-PAD-11,
 // V1-RC-09, V1-RC-10, V1-CHUNK-06
-TEST_F(ResponderTest, TheWriteListComesBackWithWhatWasWritten) {
+TEST_F(ResponderTest, TheWriteListReturnsTheLengthsWritten) {
   connect();
   uint32_t key = peer_side->expose(Bytes(600, std::byte{0x5a}), Rights::kRemoteWrite);
   results({150, 5});

@@ -64,7 +64,7 @@ TEST_F(ResponderTest, ErrorsAndDoneAreDropped) {
 // Shows: V1-HDR-05, V1-HDR-16, V1-HDR-17, V1-ERR-06, V1-ERR-07, V1-ERR-08, V1-ERR-09, V1-ERR-10,
 // V1-ERR-25, V1-ERR-26, V1-LONG-08, V1-LONG-09, V1-LONG-16, V1-RL-06, V1-RL-08, V1-RL-09,
 // V1-CHUNK-12, V1-CHUNK-15, V1-WL-18, PD-34, EXP-27, V1-CREDIT-06, V1-CREDIT-21
-TEST_F(ResponderTest, WhatIsWrongInAHeaderGetsErrChunk) {
+TEST_F(ResponderTest, MalformedHeadersGetErrChunk) {
   connect();
   uint32_t key = peer_side->expose(pattern(8000, 1), Rights::kRemoteRead);
   for (uint32_t proc : {5u, 6u, 9u, 0xffffffffu})

@@ -121,7 +121,7 @@ TEST_F(Configured, AClientThatServesNoReadsNeedsNone) {
 class ConfiguredServer : public ResponderTest {};
 
 // Shows: V1-CCP-13
-TEST_F(ConfiguredServer, ReadChunksOfWhoServesNoReadsAreRefused) {
+TEST_F(ConfiguredServer, ReadChunksOfAClientThatServesNoReadsAreRefused) {
   connect({.rfc5666 = kMode});
   EXPECT_EQ(end->engine->configure({0, 0, 0}), (proto::ccp::Reply{4096, 0, 16}));
   uint32_t key = peer_side->expose(Bytes(100), Rights::kRemoteRead);

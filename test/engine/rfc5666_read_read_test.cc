@@ -111,7 +111,7 @@ TEST_F(ReadRead, ACallThatIsCancelledWhileItIsReadLeavesNothingBehind) {
   EXPECT_TRUE(b->qp.keys.empty());
 }
 
-TEST_F(ReadRead, AConnectionMayEndAtAnyMomentOfIt) {
+TEST_F(ReadRead, AConnectionMayEndAtAnyMoment) {
   for (int steps = 0; steps < 24; ++steps) {
     connect();
     serve({}, {{20000, true}});
@@ -367,7 +367,7 @@ TEST_F(Exposing, OutstandingDonesLowerTheGrantButNeverToZero) {
   EXPECT_EQ(word(peer_side->take().at(0), 2), 7u);
 }
 
-TEST_F(Exposing, WhoServesNoReadsExposesNothing) {
+TEST_F(Exposing, AServerThatServesNoReadsExposesNothing) {
   connect({.max_reads = 0});
   replies = 1;
   call(7);
@@ -507,7 +507,7 @@ TEST_F(Reading, AKeyThatIsNotGoodEndsTheConnectionAndTheCall) {
   EXPECT_EQ(call.status, CallStatus::kConnectionLost);
 }
 
-TEST_F(Reading, ASecondReplyForWhatIsBeingReadChangesNothing) {
+TEST_F(Reading, ASecondReplyWhileReadingChangesNothing) {
   connect();
   auto key = peer_side->expose(pattern(5000, 1), Rights::kRemoteRead);
   Bytes message = reply({{key, 5000}}, 5000);

@@ -42,7 +42,7 @@ TEST(ElasticGrant, AloneAPeerHasAllWithinFourRoundTrips) {
 }
 
 // A peer that had many and asks for few was promised few, however lately it had many.
-TEST(ElasticGrant, CallsBeyondWhatWasPromisedAreKnown) {
+TEST(ElasticGrant, CallsBeyondThePromiseAreRecognized) {
   Grant grant(64, 4);
   uint64_t answers = 0;
   for (int trip = 1; trip <= 5; ++trip)
@@ -159,7 +159,7 @@ TEST_F(SharedReceives, BurstsLeaveHalfForConnectionsThatCome) {
 
 // Shows: V1-CREDIT-24
 // Messages beyond what their connection was promised must not take what others were.
-TEST_F(SharedReceives, NoConnectionTakesWhatAnotherWasPromised) {
+TEST_F(SharedReceives, NoConnectionTakesThosePromisedToAnother) {
   auto greedy = open(4);
   auto modest = open(4);
   uint32_t waiting = 0;
@@ -294,7 +294,7 @@ TEST_F(SharedReceives, EachPromiseAndEachWaitingMessageIsCountedOnce) {
   EXPECT_EQ(queue->parked(), 0u);
 }
 
-TEST_F(SharedReceives, AreGivenBackWhenNobodyNeedsThem) {
+TEST_F(SharedReceives, AreGivenBackWhenUnused) {
   auto share = open(4);
   queue->make_more_unpromised(100);
   share->promise_calls(100);

@@ -103,7 +103,7 @@ class Shares : public EngineTest {
 };
 
 // Shows: SEC-09
-TEST_F(Shares, OfAClassAreAsLargeAsWhatIsLeft) {
+TEST_F(Shares, AreAsLargeAsTheFreePartOfTheClass) {
   for (int connection = 0; connection < 3; ++connection) {
     Peer& greedy = peer(*alice);
     for (uint32_t xid = 1; xid <= 8; ++xid)
@@ -163,7 +163,7 @@ class Pressure : public Shares {
 };
 
 // Shows: SEC-09
-TEST_F(Pressure, WhoSendsNoDataLosesItsConnectionInsteadOfTheWaiterItsCall) {
+TEST_F(Pressure, SilentSenderLosesItsConnectionAndTheWaiterKeepsItsCall) {
   Peer& silent = peer(*alice);
   silent.call(1);
   Peer& waiter = press();
@@ -182,7 +182,7 @@ TEST_F(Pressure, WhoSendsNoDataLosesItsConnectionInsteadOfTheWaiterItsCall) {
 }
 
 // The time counts from the last data, not from when others came.
-TEST_F(Pressure, WhoWasSilentBeforeLosesItsConnectionAtOnce) {
+TEST_F(Pressure, EarlierSilenceCountsAtOnce) {
   Peer& silent = peer(*alice);
   silent.call(1);
   silent.tick_until(30'000 * kMs);
@@ -204,7 +204,7 @@ TEST_F(Pressure, ATinyReadNowAndThenIsNoProgress) {
   EXPECT_TRUE(dripping.ended());
 }
 
-TEST_F(Pressure, WhoIsSlowButSendsKeepsItsConnection) {
+TEST_F(Pressure, SlowSenderKeepsItsConnection) {
   Peer& slow = peer(*alice);
   for (uint32_t xid = 1; xid <= 4; ++xid)
     slow.call(xid);
@@ -217,7 +217,7 @@ TEST_F(Pressure, WhoIsSlowButSendsKeepsItsConnection) {
 }
 
 // One Read for all of it, which takes half a minute.
-TEST_F(Pressure, WhoSendsTheDataOfOneReadSlowlyKeepsItsConnectionUntilItStops) {
+TEST_F(Pressure, SlowSenderOfOneReadKeepsItsConnectionUntilItStops) {
   Peer& slow = peer(*alice);
   slow.call(1);
   press();
@@ -231,7 +231,7 @@ TEST_F(Pressure, WhoSendsTheDataOfOneReadSlowlyKeepsItsConnectionUntilItStops) {
 }
 
 // Of a device that tells of whole Reads only, each is a part of what is awaited.
-TEST_F(Pressure, WhoSendsSlowlyToADeviceThatTellsOfWholeReadsKeepsItsConnection) {
+TEST_F(Pressure, SlowSenderKeepsItsConnectionOnAWholeReadDevice) {
   Peer& slow = peer(*alice, Role::kResponder, kData / 16);
   slow.call(1);
   press();
@@ -275,7 +275,7 @@ TEST_F(Pressure, ResultsThatLackBuffersPressToo) {
 }
 
 // Its own waiting calls are no reason to end it.
-TEST_F(Pressure, NobodyIsInItsOwnWay) {
+TEST_F(Pressure, OwnWaitingCallsDoNotCount) {
   Peer& alone = peer(*alice);
   for (uint32_t xid = 1; xid <= 12; ++xid)
     alone.call(xid);
@@ -290,7 +290,7 @@ TEST_F(Pressure, NobodyIsInItsOwnWay) {
 }
 
 // A core that does not run can not blame its peers.
-TEST_F(Pressure, TimeInWhichWeDidNotLookDoesNotCount) {
+TEST_F(Pressure, TimeWithoutPollingDoesNotCount) {
   Peer& silent = peer(*alice);
   silent.call(1);
   press();
@@ -340,7 +340,7 @@ TEST_F(Shares, ResultsInBuffersCount) {
 }
 
 // Where call objects are scarce a client has its share of them, however many calls it has made.
-TEST_F(Shares, OfCallObjectsComeBackWithEachCall) {
+TEST_F(Shares, CallObjectsComeBackWithEachCall) {
   CallPool few(*memory, 32);
   std::vector<ServedCall*> others;
   while (!few.scarce())
@@ -404,7 +404,7 @@ TEST(CallObjects, ComeAsFarAsThereIsMemory) {
     pool.put(*call);
 }
 
-TEST(CallObjects, OfABurstGoBackWhenFewAreUsedForAWhile) {
+TEST(CallObjects, GoBackAfterABurstWhenFewAreUsed) {
   auto memory =
       std::move(*Memory::create({.classes = {{4096, 512}}, .hugepages = HugepagePolicy::kNever}));
   CallPool pool(*memory, 1024);

@@ -11,7 +11,7 @@ namespace rrdk::engine {
 namespace {
 
 // All that is read of one call is of that call: here each has one number throughout.
-TEST(StageLog, WhatIsReadOfACallIsOfOneCall) {
+TEST(StageLog, ARecordReadIsOfOneCall) {
   constexpr uint32_t kCalls = 1'000'000;
   const auto log = std::make_unique<StageLog>();
   log->sample(1);

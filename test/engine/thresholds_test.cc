@@ -159,7 +159,7 @@ TEST_F(Thresholds, GoDownWithTheVersion) {
 }
 
 // Shows: PD-29, PD-32
-TEST_F(Thresholds, AnEndThatCanNotInvalidateDoesNotSayThatItCan) {
+TEST_F(Thresholds, AnEndThatCannotInvalidateDoesNotSayThatItCan) {
   // The client's part is to have keys that can be invalidated, the server's to do it.
   for (const bool client_takes : {false, true}) {
     for (const bool server_sends : {false, true}) {

@@ -81,7 +81,7 @@ TEST_F(Version2Requester, ACallHasTheWordsOfTheDraft) {
 }
 
 // Shows: V2D0-HDR-06, V2D0-NEG-01
-TEST_F(Version2Requester, AndThoseOfDraft00) {
+TEST_F(Version2Requester, ACallHasTheWordsOfDraft00) {
   connect(Speaks::kTwo, proto::Wire::kDraft00, {.credits = 32});
   OutgoingCall call;
   Bytes sent = send(call);

@@ -147,7 +147,7 @@ TEST_F(Version2Responder, ReservedTypesOfDraft00) {
 }
 
 // Shows: V2D4-ERR-07, V2D4-ERR-23, V2D4-DIR-07, V2D4-ERR-25
-TEST_F(Version2Responder, WhatCanNotBeParsedIsToldToWhoCanBeARequester) {
+TEST_F(Version2Responder, UnparsableMessagesAreAnsweredIfTheyMayBeCalls) {
   connect(proto::Wire::kDraft04);
   expect_silence(Bytes(15));
   expect_error(Wire{55, 2, 4, kMsg}, {2});
@@ -166,7 +166,7 @@ TEST_F(Version2Responder, WhatCanNotBeParsedIsToldToWhoCanBeARequester) {
 }
 
 // Shows: V2D0-ERR-02
-TEST_F(Version2Responder, Draft00HasOneErrorForAllOfIt) {
+TEST_F(Version2Responder, Draft00HasOneErrorForAllFaults) {
   ConnectionOptions options;
   options.limits.read_chunks = 1;
   connect(proto::Wire::kDraft00, options);
@@ -261,7 +261,7 @@ TEST_P(EachDraft, UnknownOptionsAreTold) {
 
 // Shows: V2D4-INL-01, V2D4-INL-02, V2D0-INL-01, V2D0-INL-02, V2D0-INL-03, V2D0-INL-04,
 // V2D0-INL-05, V2D4-INL-04
-TEST_P(EachDraft, SendsOf4096BytesGoBothWaysWhateverVersion1Has) {
+TEST_P(EachDraft, SendsOf4096BytesGoBothWaysDespiteVersion1Sizes) {
   connect(GetParam(), {.send_size = 1024, .receive_size = 1024}, {false, 1024, 1024});
   Wire call = plain();
   call.raw(Bytes(4096 - call.bytes().size()));

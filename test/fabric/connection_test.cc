@@ -75,7 +75,7 @@ TEST_P(Connections, CarryPrivateDataBothWays) {
 }
 
 // What became of it depends on the driver.
-TEST_P(Connections, OfWhomServesNoReadsDoNotKeepAReadForEver) {
+TEST_P(Connections, AReadEndsWhenThePeerServesNoReads) {
   Pair pair(GetParam().new_uri());
   auto [client, server] = pair.connect({}, {.reads = 0});
   EXPECT_EQ(client->reads_allowed(), 0u);
@@ -179,7 +179,7 @@ TEST_P(Connections, DisconnectFlushesEverythingOnce) {
   EXPECT_EQ(pair.server.events.size(), 1u);
 }
 
-TEST_P(Connections, WhatWasSentBeforeTheEndIsReceived) {
+TEST_P(Connections, MessagesSentBeforeTheEndAreReceived) {
   Pair pair(GetParam().new_uri());
   pair.post_receives(*pair.server_qp, 4);
   Buffer buffer = test_memory().get(4096);
@@ -193,7 +193,7 @@ TEST_P(Connections, WhatWasSentBeforeTheEndIsReceived) {
   EXPECT_EQ(pair.server.completions[3].status, WcStatus::kFlushed);
 }
 
-TEST_P(Connections, OneEndingLeavesTheOthersAlone) {
+TEST_P(Connections, AnEndingConnectionLeavesTheOthersAlone) {
   Pair pair(GetParam().new_uri());
   int owner = 1;
   auto other = pair.connect({.owner = &owner}, {.owner = &owner});
@@ -333,7 +333,7 @@ TEST_P(Connections, TwoListenersAtOneAddress) {
   EXPECT_NE(second.error().message.find("another server listens"), std::string::npos);
 }
 
-TEST_P(Connections, NobodyAtTheAddress) {
+TEST_P(Connections, NoListenerAtTheAddress) {
   const std::string uri = GetParam().new_uri();
   End end(uri);
   auto qp = end.queue_pair();
@@ -370,7 +370,7 @@ TEST(Drivers, AreFoundByScheme) {
 }
 
 // The other end accepts what nobody waits for any more.
-TEST_P(Connections, OneThatIsGivenUpBeforeItIsEstablishedEndsAtTheOtherEnd) {
+TEST_P(Connections, GivingUpBeforeEstablishmentEndsTheOtherEnd) {
   Pair pair(GetParam().new_uri());
   auto given_up = pair.client.queue_pair();
   ASSERT_TRUE(pair.client.device->connect(*given_up, pair.uri, {}));

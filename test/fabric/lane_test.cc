@@ -175,7 +175,7 @@ TEST_P(Lanes, CarryMessagesOfEachLengthBothWays) {
 }
 
 // The core is told of work that brings no completions.
-TEST_P(Lanes, CountWhatWasTaken) {
+TEST_P(Lanes, CountMessagesTaken) {
   const uint64_t before = pair_.server.cq->lane_messages();
   for (uint32_t i = 0; i != 5; ++i)
     ASSERT_TRUE(say(to_server(), text_of(i)));
@@ -291,7 +291,7 @@ TEST_P(Lanes, KeepTheOrderOfAllMessages) {
   }
 }
 
-TEST_P(Lanes, LeaveToReceivesWhatIsNotTaken) {
+TEST_P(Lanes, LeaveUntakenMessagesToReceives) {
   pair_.post_receives(*pair_.server_qp, 2);
   server_.wants = [](std::string_view text) { return number_of(text) != 1; };
   for (uint32_t i = 0; i != 2; ++i)
@@ -306,7 +306,7 @@ TEST_P(Lanes, LeaveToReceivesWhatIsNotTaken) {
   EXPECT_EQ(pair_.server.completions.size(), 1u);
 }
 
-TEST_P(Lanes, NeverCarryWhatIsNoMultipleOfFourOrTooLong) {
+TEST_P(Lanes, NeverCarryLongMessagesOrLengthsNotMultiplesOfFour) {
   pair_.post_receives(*pair_.server_qp, 4, 8192);
   const std::vector<uint32_t> lengths = {5, 30, to_server().most() + 4, 8190};
   for (const uint32_t length : lengths)
@@ -483,7 +483,7 @@ TEST_P(Lanes, PlaceWritesInFrontOfTheirMessage) {
   EXPECT_TRUE(pair_.server.completions.empty());
 }
 
-TEST_P(Lanes, EndTheConnectionForAKeyThatIsNotAlive) {
+TEST_P(Lanes, EndTheConnectionForAnInvalidKey) {
   pair_.post_receives(*pair_.server_qp, 1);
   ASSERT_TRUE(say(to_server(), text_of(1), 0x1234'5678));
   to_server().flush();
@@ -492,7 +492,7 @@ TEST_P(Lanes, EndTheConnectionForAKeyThatIsNotAlive) {
 }
 
 // Without a Receive, and although the sender is gone before the receiver looks.
-TEST_P(Lanes, DeliverWhatWasSentBeforeTheEnd) {
+TEST_P(Lanes, DeliverMessagesSentBeforeTheEnd) {
   for (uint32_t i = 0; i != 5; ++i)
     ASSERT_TRUE(say(to_server(), text_of(i)));
   to_server().flush();
@@ -503,7 +503,7 @@ TEST_P(Lanes, DeliverWhatWasSentBeforeTheEnd) {
 }
 
 // The sender of what was taken in the burst that ends the connection learns that it arrived.
-TEST_P(Lanes, AcknowledgeWhatWasTakenBeforeTheEnd) {
+TEST_P(Lanes, AcknowledgeMessagesTakenBeforeTheEnd) {
   if (!pair_.acknowledges())
     GTEST_SKIP() << "Writes complete without the peer's acknowledgement here";
   Buffer sink = test_memory().get(4096);
@@ -548,7 +548,7 @@ TEST_P(Lanes, EndWithTheConnectionInTheMiddleOfABurst) {
 
 // Two threads answer each other by their lanes and sleep in between, with pauses that let each
 // message meet its receiver at another point of its way to sleep.
-TEST_P(Lanes, WakeWhoeverSleeps) {
+TEST_P(Lanes, WakeASleepingReceiver) {
   const uint32_t rounds = 20'000 * factor();
   constexpr uint64_t kLongestPauseNs = 12'000;
   std::atomic<bool> failed = false;

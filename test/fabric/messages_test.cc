@@ -32,7 +32,7 @@ bool filled(const std::byte* data, size_t length, uint32_t seed) {
   return true;
 }
 
-TEST_P(Messages, OfEverySizeArriveWhole) {
+TEST_P(Messages, ArriveWholeInEverySize) {
   Pair pair(GetParam().new_uri());
   Buffer from = test_memory().get(1 << 20);
   const uint32_t inline_size = std::min(pair.client.device->capabilities().max_inline, 100000u);
@@ -380,7 +380,7 @@ TEST_P(Messages, BatchesAreTakenAsFarAsThereIsRoom) {
   }));
 }
 
-TEST_P(Messages, OneAtATimeFromThePoll) {
+TEST_P(Messages, CanBePolledOneAtATime) {
   Pair pair(GetParam().new_uri());
   pair.post_receives(*pair.server_qp, 8);
   Buffer from = test_memory().get(4096);
@@ -484,7 +484,7 @@ void stop_here(int) {
 
 // The message comes, and its sender goes, between one instruction of the receiver's look and the
 // next.
-TEST_P(Messages, NoMomentOfALookLosesWhatWasSentBeforeTheEnd) {
+TEST_P(Messages, PollingAtAnyMomentLosesNoneSentBeforeTheEnd) {
   struct sigaction stops{}, before{};
   stops.sa_handler = stop_here;
   ASSERT_EQ(::sigaction(SIGUSR1, &stops, &before), 0);

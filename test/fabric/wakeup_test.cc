@@ -217,7 +217,7 @@ void pin_to(uint32_t number) {
 // Two threads answer each other and sleep in between, small messages and large in turn. On CPUs of
 // their own, and with pauses that let each message meet its receiver at another point of its way to
 // sleep.
-TEST_P(WakeUp, NoneIsLost) {
+TEST_P(WakeUp, IsNeverLost) {
   const uint32_t rounds = emulated() ? 2000 : 20000;
   constexpr uint64_t kLongestPauseNs = 12000;
   Pair pair(GetParam().new_uri());

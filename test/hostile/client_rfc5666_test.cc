@@ -182,7 +182,7 @@ TEST_F(ClientOfRfc5666, EveryValidReplyMakesAConnection) {
 }
 
 // Shows: V1-CCP-06
-TEST_F(ClientOfRfc5666, WhatIsNoValidReplyMakesNone) {
+TEST_F(ClientOfRfc5666, InvalidRepliesMakeNoConnection) {
   const Words replies[] = {
       {0, 1, 5, 4, 2},                                      // ERR_CHUNK
       {0, 1, 5, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0},              // no results,
@@ -290,7 +290,7 @@ TEST_F(ClientOfRfc5666, ConfRdmaHasTheCredentialOfTheClient) {
     pass();
 }
 
-TEST_F(ClientOfRfc5666, AServerThatSaysNothingTimesOut) {
+TEST_F(ClientOfRfc5666, ASilentServerTimesOut) {
   begin({.connect_timeout_ms = 100});
   Result<void> made = join();  // on a slow machine before CONF_RDMA is there
   ASSERT_FALSE(made);

@@ -159,7 +159,7 @@ TEST_F(NfsProgram, ValuesThatNoUnionHasAreGarbage) {
   EXPECT_EQ(call(nfs3::kWrite, stable), CallStatus::kGarbageArgs);
 }
 
-TEST_F(NfsProgram, HandlesThatAreNoneHaveAnErrorInEveryProcedure) {
+TEST_F(NfsProgram, InvalidHandlesAreErrorsInEveryProcedure) {
   FileHandle stale = make_file("gone");
   ASSERT_EQ(tree_.remove(tree_.root(), "gone"), Status::kOk);
   const std::byte junk[5] = {};
@@ -374,7 +374,7 @@ class NfsListing : public NfsProgram {
   }
 };
 
-TEST_F(NfsListing, EveryNameOnceWhateverTheRoom) {
+TEST_F(NfsListing, EveryNameOnceAtAnyReplySize) {
   std::multiset<std::string> expected = {".", ".."};
   for (int i = 0; i < 500; ++i) {
     std::string name = "n" + std::to_string(i) + std::string(static_cast<size_t>(i % 90), 'x');
@@ -397,7 +397,7 @@ TEST_F(NfsListing, EveryNameOnceWhateverTheRoom) {
   }
 }
 
-TEST_F(NfsListing, RoomForNothingIsAnError) {
+TEST_F(NfsListing, AReplyTooSmallForAnEntryIsAnError) {
   for (bool plus : {false, true}) {
     for (uint32_t count : {0u, 1u, 100u})
       list(plus, 0, 0, count, Status::kTooSmall);

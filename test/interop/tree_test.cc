@@ -89,7 +89,7 @@ TEST_F(TreeTest, HandlesThatWereNeverGiven) {
   EXPECT_EQ(find(other.handle_of(other.root())), Status::kStale);
 }
 
-TEST_F(TreeTest, NamesThatAreNone) {
+TEST_F(TreeTest, RejectsInvalidNames) {
   for (std::string_view name : {""sv, "/"sv, "a/b"sv, "a\0b"sv, "\0"sv}) {
     EXPECT_EQ(try_make(name), Status::kAcces);
     EXPECT_EQ(look_up(root_, name), Status::kAcces);

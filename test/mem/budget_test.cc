@@ -84,7 +84,7 @@ uint64_t resident_bytes() {
   return 0;
 }
 
-TEST_F(Budget, ClassesTakeWhatTheyNeedOfIt) {
+TEST_F(Budget, ClassesGrowOnDemand) {
   auto memory = create(64 * kMiB);
   EXPECT_EQ(memory->audit_fitting(1u << 20).count, 0u);
   std::vector<Buffer> large;
@@ -116,7 +116,7 @@ TEST_F(Budget, IsNeverExceededAndUsedUp) {
   EXPECT_TRUE(memory->whole());
 }
 
-TEST_F(Budget, WhatIsHomeIsGivenToOtherClasses) {
+TEST_F(Budget, FreeBuffersMoveToOtherClasses) {
   auto memory = create(32 * kMiB);
   for (int round = 0; round < 3; ++round) {
     EXPECT_EQ(all_fitting(*memory, 4096).size(), 32 * kMiB / 4096);
@@ -147,7 +147,7 @@ TEST_F(Budget, ASixteenthIsTheSmallestClassesAlone) {
 }
 
 // Whoever reads `more` counts on having it.
-TEST_F(Budget, TheSixteenthIsNotWhatOtherClassesCouldHave) {
+TEST_F(Budget, TheSixteenthIsNotForOtherClasses) {
   auto memory = create(64 * kMiB);
   all_fitting(*memory, 4096).clear();  // all of the budget is the smallest class's, and home
   const uint32_t could_have = memory->audit_fitting(1u << 20).more;
@@ -262,7 +262,7 @@ TEST_F(Budget, MoreThanIsFreeIsAnErrorWithTheNumbers) {
   EXPECT_THAT(memory.error().message, HasSubstr("can be had"));
 }
 
-TEST_F(Budget, ThatNobodyStatesIsAShareOfWhatIsFreeAndSaidSo) {
+TEST_F(Budget, DefaultIsAShareOfFreeMemoryAndIsLogged) {
   const auto memory = Memory::create({.hugepages = HugepagePolicy::kNever});
   ASSERT_TRUE(memory) << memory.error().message;
   EXPECT_THAT(lines(LogLevel::kInfo),
@@ -273,7 +273,7 @@ TEST_F(Budget, ThatNobodyStatesIsAShareOfWhatIsFreeAndSaidSo) {
   EXPECT_GE(uint64_t{pool.count} + pool.more, mem::memory_headroom().bytes / 4096 / 16);
 }
 
-TEST_F(Budget, OnePeerCanNotHaveAllOfIt) {
+TEST_F(Budget, OnePeerCannotTakeAll) {
   auto memory = create(64 * kMiB);
   mem::BorrowerRef greedy = mem::Borrower::create(*memory);
   mem::BorrowerRef modest = mem::Borrower::create(*memory);
@@ -370,7 +370,7 @@ TEST_F(Budget, LeavesBuffersForANewcomer) {
 }
 
 // Peers that are there and hold nothing keep nobody from half of it.
-TEST_F(Budget, OfIdlePeersIsNotKept) {
+TEST_F(Budget, IsNotReservedForIdlePeers) {
   auto memory = create(64 * kMiB);
   Crowd crowd(*memory);
   for (int i = 0; i < 1000; ++i)

@@ -44,7 +44,7 @@ class MadeUpMachine : public testing::Test {
   const std::string root_ = testing::TempDir() + "rrdk-machine-" + std::to_string(getpid());
 };
 
-TEST_F(MadeUpMachine, WithoutLimitsHasWhatIsAvailable) {
+TEST_F(MadeUpMachine, WithoutLimitsHasAllAvailableMemory) {
   has(500);
   EXPECT_EQ(left(), 500u);
   write("/proc/self/cgroup", "0::/\n");
@@ -52,7 +52,7 @@ TEST_F(MadeUpMachine, WithoutLimitsHasWhatIsAvailable) {
   EXPECT_THAT(source(), HasSubstr("MemAvailable"));
 }
 
-TEST_F(MadeUpMachine, OfWhichNothingCanBeReadLimitsNothing) {
+TEST_F(MadeUpMachine, WithoutReadableFilesHasNoLimit) {
   EXPECT_EQ(memory_headroom(root_).bytes, UINT64_MAX);
   EXPECT_TRUE(check_headroom(UINT64_MAX, memory_headroom(root_)));
 }

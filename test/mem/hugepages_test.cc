@@ -38,7 +38,7 @@ TEST(Hugepages, ShortfallNamesTheMissingPagesAndTheCommand) {
 }
 
 // Each machine has the same memory, of which another part was made hugepages.
-TEST(Hugepages, NeverMakeTheBudgetThatNobodyStatedSmaller) {
+TEST(Hugepages, NeverShrinkTheDefaultBudget) {
   constexpr uint64_t kAll = uint64_t{24} << 30;
   const uint64_t without = share_of(0, {.bytes = kAll, .source = "a machine"}).bytes;
   for (const uint64_t huge :

@@ -46,7 +46,7 @@ TEST_F(Pools, SmallestFittingClassServes) {
 
 // It may still be in the core's caches; what has lain there longest is in none. So it is for large
 // classes, which have no cache per core, as for others.
-TEST_F(Pools, WhatCameBackLastIsNext) {
+TEST_F(Pools, TheLastBufferReturnedIsNext) {
   auto memory = create({{65536, 8}, {4096, 256}});
   for (uint32_t size : {65536u, 4096u}) {
     Buffer first = memory->get(size);
@@ -235,7 +235,7 @@ TEST_F(Pools, ManyThreadsGetAndPutWithAndWithoutCaches) {
 
 // The peer's processor core has it in its caches, and to write there is slow. So it waits its turn
 // behind what the core has taken from the depot, whatever else comes back.
-TEST_F(Pools, WhatAPeerHasReadIsTakenLast) {
+TEST_F(Pools, BuffersReadByAPeerAreTakenLast) {
   for (uint32_t size : {4096u, 65536u}) {
     auto memory = create({{size, 256}});
     std::thread([&] {

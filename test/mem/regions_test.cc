@@ -60,7 +60,7 @@ class Regions : public test::MemoryTest {
   std::unique_ptr<Memory> memory_ = create({{4096, 8}, {64, 8}});
 };
 
-TEST_F(Regions, ListenerHearsOfWhatIsThereAndWhatComesAndGoes) {
+TEST_F(Regions, ListenerHearsOfExistingAddedAndRemovedRegions) {
   RegisteredMemory early = memory_->allocate(4096).value();
   listen_regions(*memory_, listener_);
   EXPECT_EQ(listener_.regions.size(), 2u);  // the arena and `early`
@@ -231,7 +231,7 @@ TEST_F(Regions, MemoryWithoutADescriptorIsAdoptedButNotShared) {
   EXPECT_EQ(listener_.regions.at(adopted->region()).fd, -1);
 }
 
-TEST_F(Regions, AdoptRefusesWhatCouldBePulledAway) {
+TEST_F(Regions, AdoptRefusesUnsealedOrMisalignedMemory) {
   const ApplicationMemory good(16384, kGoodSeals);
   const ApplicationMemory unsealed(16384, F_SEAL_GROW);
   const ApplicationMemory growing(16384, F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE);

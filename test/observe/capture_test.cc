@@ -161,7 +161,7 @@ class RingWalk {
 };
 
 // From the second round on the ring is full of other bytes.
-TEST(EventRings, GoRoundWhateverIsLeftAtTheirEnd) {
+TEST(EventRings, WrapAroundWithAnyRestAtTheEnd) {
   RingWalk walk;
   for (int round = 0; round < 3; ++round) {
     for (uint64_t rest : {uint64_t{0}, uint64_t{8}, RingWalk::kEvent - 8, RingWalk::kEvent,
@@ -173,7 +173,7 @@ TEST(EventRings, GoRoundWhateverIsLeftAtTheirEnd) {
   }
 }
 
-TEST(EventRings, DropWhatCanNotBeAnEvent) {
+TEST(EventRings, DropImpossibleEvents) {
   EventRing ring;
   auto put = [&](uint64_t connection) {
     return ring.put({.connection = connection, .what = CaptureEvent::What::kSent}, {});
@@ -189,7 +189,7 @@ TEST(EventRings, DropWhatCanNotBeAnEvent) {
   EXPECT_EQ(ring.front(), nullptr);
 }
 
-TEST_F(Captures, CutWhatIsLong) {
+TEST_F(Captures, CutLongMessages) {
   auto capture = Capture::start(path(), {.message_bytes = 64}, 1);
   ASSERT_TRUE(capture);
   std::string message(1000, 'x');
@@ -242,7 +242,7 @@ TEST_F(Captures, PairReadsWithTheirData) {
 }
 
 // Whatever becomes of the one before it.
-TEST_F(Captures, GiveDataToTheReadThatItIsOf) {
+TEST_F(Captures, AttributeDataToItsRead) {
   auto capture = Capture::start(path(), {}, 1);
   ASSERT_TRUE(capture);
   CoreCapture& core = (*capture)->core(0);
@@ -321,7 +321,7 @@ TEST_F(Captures, RefuseFilesThatOthersCanOpen) {
   EXPECT_EQ(file(), "precious");
 }
 
-TEST_F(Captures, LeaveWhatIsNoCaptureAsItIs) {
+TEST_F(Captures, DoNotOverwriteOtherFiles) {
   const std::string private_file = path() + ".private";
   std::ofstream(private_file) << "precious";
   ::chmod(private_file.c_str(), 0600);
@@ -342,7 +342,7 @@ TEST_F(Captures, LeaveWhatIsNoCaptureAsItIs) {
   ::unlink(private_file.c_str());
 }
 
-TEST_F(Captures, GoIntoAPipeIfSomebodyReadsIt) {
+TEST_F(Captures, GoIntoAPipeThatHasAReader) {
   ASSERT_EQ(::mkfifo(path().c_str(), 0666), 0);
   auto nobody = Capture::start(path(), {}, 1);
   ASSERT_FALSE(nobody);
@@ -356,7 +356,7 @@ TEST_F(Captures, GoIntoAPipeIfSomebodyReadsIt) {
   EXPECT_EQ(word({magic, 4}, 0), 0x0A0D0D0Au);
 }
 
-TEST_F(Captures, RefuseWhatTheyCanNotDo) {
+TEST_F(Captures, RefuseInvalidOptionsAndPaths) {
   EXPECT_EQ(Capture::start(path(), {.message_bytes = 10}, 1).error().code, Errc::kInvalidArgument);
   EXPECT_EQ(Capture::start(path(), {.file_bytes = 10}, 1).error().code, Errc::kInvalidArgument);
   auto none = Capture::start("/nowhere/at/all.pcapng", {}, 1);

@@ -19,7 +19,7 @@ TEST(ConnectionConfiguration, WordsStandInTheStatedOrder) {
   EXPECT_EQ(ccp::kConfRdma, 1u);
 }
 
-TEST(ConnectionConfiguration, WhatIsEncodedIsDecoded) {
+TEST(ConnectionConfiguration, RoundTrips) {
   const ccp::Request request = {1, 0x80000000, 0xffffffff};
   const ccp::Reply reply = {0xffffffff, 2, 0x7fffffff};
   EXPECT_EQ(ccp::decode_request(ccp::encode(request)), request);

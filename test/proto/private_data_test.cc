@@ -101,7 +101,7 @@ TEST(PrivateData, WithoutAValidMessageThePeerHasTheDefaults) {
 }
 
 // Shows: PD-14, PD-19
-TEST(PrivateData, MessageThatIsCutOffIsNone) {
+TEST(PrivateData, TruncatedMessageIsIgnored) {
   Octets whole = valid(1, 3, 3);
   for (size_t size = 0; size < whole.size(); ++size) {
     Octets cut(whole.begin(), whole.begin() + ptrdiff_t(size));
@@ -166,7 +166,7 @@ TEST(Rejections, TextIsPrintableOnBothSides) {
   EXPECT_EQ(decode_rejection(join({encode(Rejection::kClient, "no"), Octets(46)}))->text, "no");
 }
 
-TEST(Rejections, OfOthersAreNone) {
+TEST(Rejections, ForeignDataIsNotARejection) {
   Octets whole = encode(Rejection::kClient, "no");
   for (size_t size = 0; size < kRejectionLength; ++size)
     EXPECT_FALSE(decode_rejection(std::span(whole).first(size))) << size;

@@ -24,7 +24,7 @@ TEST(Version1Header, FixedWordsAreXidVersionCreditsAndType) {
 }
 
 // Shows: V1-HDR-04
-TEST(Version1Header, FixedWordsAreReadWhateverTheVersionAndBody) {
+TEST(Version1Header, FixedWordsAreReadForAnyVersionAndBody) {
   Bytes message = to_bytes({kXid, 99, 5, 1234567, 0xffffffff});
   auto words = peek(message);
   ASSERT_TRUE(words);
@@ -183,7 +183,7 @@ TEST(Version1Header, ErrVersCarriesTheRangeOfVersions) {
 }
 
 // Shows: V1-ERR-05
-TEST(Version1Header, ErrVersIsUnderstoodWhateverItsVersionWord) {
+TEST(Version1Header, ErrVersIsUnderstoodWithAnyVersionWord) {
   for (uint32_t version : {1u, 2u, 7u, 0u}) {
     Decoding d(join({fixed(kErrorProc, version), {1, 3, 5}}), Direction::kReply);
     ASSERT_EQ(d.verdict(), Verdict::kOk);
@@ -233,7 +233,7 @@ TEST(Version1Header, UnknownErrorCodesAreErrors) {
 }
 
 // Shows: V1-HDR-24
-TEST(Version1Header, EncodeNeedsRoomForAllOfIt) {
+TEST(Version1Header, EncodeNeedsSpaceForTheWholeHeader) {
   Decoding d(join({fixed(kMsgProc), read_entry(4, 8), zeros(1), chunk({1, 2}), zeros(2), kRpc}));
   ASSERT_EQ(d.verdict(), Verdict::kOk);
   uint32_t length = encoded_length(d.header);

@@ -100,7 +100,7 @@ TEST(Version1Limits, DefaultsTakeWhatASendOf1024BytesCanName) {
 }
 
 // Shows: V1-CHUNK-15
-TEST(Version1Limits, WhatAHeaderHoldsIsTheLastLimit) {
+TEST(Version1Limits, HeaderCapacityIsTheFinalLimit) {
   constexpr Limits kAbove = {65535, 65535, 65535, 65535, ~uint64_t{0}, ~uint64_t{0}};
   auto some = [](uint32_t n) { return chunk(std::vector<uint32_t>(n, 4)); };
   EXPECT_EQ(verdict(reads(1, kMaxSegments), {}, {0}, kAbove), Verdict::kOk);

@@ -76,7 +76,7 @@ TEST(Version2Header, Draft04SaysWhetherItIsACallOrAReply) {
 }
 
 // Shows: V2D4-DIR-07
-TEST(Version2Header, ADirectionThatTheMessageGivesTheLieIsNone) {
+TEST(Version2Header, ADirectionThatContradictsTheMessageIsRefused) {
   for (const Words& lists : {kNoLists, join({{0}, chunk({100}), {0, 0}})}) {
     Decoding2 call(message(Wire::kDraft04, kMsgProc, lists, kRpcReply, kCall), Wire::kDraft04);
     EXPECT_EQ(call.verdict(), Verdict::kBadDirection);
@@ -340,7 +340,7 @@ TEST(Version2Header, AnOptionsDataStaysWithinTheMessage) {
 }
 
 // Shows: V2D4-ERR-18, V2D4-ERR-19
-TEST(Version2Header, OfSeveralFaultsTheFirstInOrderIsNamed) {
+TEST(Version2Header, TheFirstOfSeveralFaultsIsNamed) {
   Limits limits;
   limits.read_chunks = 4;
   limits.write_chunks = 4;

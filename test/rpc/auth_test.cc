@@ -58,7 +58,7 @@ Bytes principal_of(const Bytes& body, AuthFlavor flavor = AuthFlavor::kSys) {
 }
 
 // Who repeats a call may write another stamp, and nothing else.
-TEST(Principals, AreWhatStaysTheSame) {
+TEST(Principals, IgnoreTheStamp) {
   const Bytes whole = words_of({7, 5, 0x686f7374, 0x31000000, 1000, 100, 2, 4, 24});
   const Bytes principal = principal_of(whole);
   for (size_t at = 0; at < whole.size(); at += 4) {
@@ -70,7 +70,7 @@ TEST(Principals, AreWhatStaysTheSame) {
 }
 
 // A body that is not what its flavour says has no stamp.
-TEST(Principals, AreAllBytesWhereTheyCanNotBeRead) {
+TEST(Principals, AreAllBytesOfAMalformedBody) {
   const Bytes good = words_of({7, 0, 1000, 100, 0});
   for (Bytes body : {words_of({7, 0, 1000, 100}), words_of({7, 0, 1000, 100, 0, 0}),
                      body_with(0, 17), words_of({7}), Bytes{}}) {
@@ -113,7 +113,7 @@ TEST(AuthSys, RoundTripsWithinItsLimits) {
   }
 }
 
-TEST(AuthSys, SettersRefuseWhatIsTooLong) {
+TEST(AuthSys, SettersRefuseTooLongValues) {
   AuthSys identity;
   ASSERT_TRUE(identity.set_machine_name("host"));
   EXPECT_FALSE(identity.set_machine_name(std::string(256, 'x')));
@@ -146,7 +146,7 @@ TEST(AuthSys, FailureLeavesTheTargetAlone) {
   EXPECT_EQ(auth.uid, 5u);
 }
 
-TEST(AuthSys, OtherFlavoursAndOversizedBodiesAreNot) {
+TEST(AuthSys, OtherFlavoursAndOversizedBodiesAreRefused) {
   AuthSys auth;
   EXPECT_FALSE(decode(Body(body_with(4, 1), AuthFlavor::kNone).credential, auth));
   EXPECT_FALSE(decode(Body(Bytes(404)).credential, auth));

@@ -44,7 +44,7 @@ TEST(Binding, FindsDenseAndSparseProcedures) {
   EXPECT_EQ(Binding{}.find(0), nullptr);
 }
 
-TEST(Binding, AnEntryMayBeOfAllThatHaveNone) {
+TEST(Binding, ADefaultEntryCoversOtherProcedures) {
   constexpr ProcedureBinding kProcedures[] = {
       {.procedure = 3, .name = "GET", .eligible_results = 2, .fixed_results = 16},
       {.procedure = kOtherProcedures,
@@ -79,7 +79,7 @@ TEST(Binding, CapsChunksPerProcedure) {
 }
 
 // Shows: EXP-19, V1-CHUNK-02
-TEST(Binding, WhatIsNotMentionedIsNotEligible) {
+TEST(Binding, UnmentionedItemsAreNotEligible) {
   EXPECT_TRUE(kSparse.allows(1, 0, 0));
   EXPECT_FALSE(kSparse.allows(1, 1, 0));
   EXPECT_FALSE(kSparse.allows(1, 0, 1));

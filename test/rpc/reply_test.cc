@@ -147,7 +147,7 @@ TEST_F(ReplyTest, VerifierOfTheServerIsCarried) {
   }
 }
 
-TEST_F(ReplyTest, WhatRfc5531DoesNotDefineIsMalformed) {
+TEST_F(ReplyTest, ValuesUndefinedByRfc5531AreMalformed) {
   EXPECT_FALSE(decodes(words_of({8, 0, 0, 0, 0, 0})));  // a call
   EXPECT_FALSE(decodes(words_of({8, 2, 0, 0, 0, 0})));  // no msg_type
   EXPECT_FALSE(decodes(words_of({8, 1, 2, 0, 0, 0})));  // no reply_stat
@@ -188,7 +188,7 @@ TEST_F(ReplyTest, NothingReadsPastTheEndOfAReply) {
   }
 }
 
-TEST(Names, EveryStatusHasOneOfItsOwnAndOthersAreUnknown) {
+TEST(Names, EachStatusHasADistinctNameAndOthersAreUnknown) {
   std::vector<std::string> names;
   for (uint8_t i = 0; i <= static_cast<uint8_t>(CallStatus::kInvalidCall); ++i)
     names.emplace_back(to_string(static_cast<CallStatus>(i)));

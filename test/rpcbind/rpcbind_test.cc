@@ -140,7 +140,7 @@ TEST(UniversalAddress, GoesThereAndBack) {
   }
 }
 
-TEST(UniversalAddress, NothingElseIsOne) {
+TEST(UniversalAddress, RejectsOtherForms) {
   for (const char* wrong : {"", ".", "..", "1.2", "10.0.0.1", "10.0.0.1.78", "10.0.0.1.78.256",
                             "10.0.0.1.78.-1", "10.0.0.1.78.", "10.0.0.1..81", "host.78.81",
                             "10.0.0.1.78.81.", "10.0.0.1.78.81 ", "::1.78.x", "/run/rpcbind.sock"})
@@ -200,7 +200,7 @@ TEST(Lookup, TakesAnswersInFragments) {
   EXPECT_EQ(look_up(directory).value(), 29 * 256 + 47);
 }
 
-TEST(Lookup, SaysWhatIsNotListed) {
+TEST(Lookup, NamesTheUnlistedService) {
   Directory directory([&](Directory& d) {
     d.answer(d.hear().at(0), entry(kService, "tcp", "0.0.0.0.0.111") + Words{0});
   });
@@ -248,7 +248,7 @@ TEST(Lookup, FindsAServiceOfTheOtherFamily) {
   }
 }
 
-TEST(Lookup, SaysThatNobodyListens) {
+TEST(Lookup, IsRefusedWithoutAListener) {
   base::Fd bound(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in at{};
   at.sin_family = AF_INET;
@@ -662,7 +662,7 @@ TEST(Listing, IsUnderBothNetidsWhereBothFamiliesAreServed) {
   EXPECT_TRUE(rpcbind.list().empty());
 }
 
-TEST(Listing, OfANameIsUnderTheNetidsOfItsAddresses) {
+TEST(Listing, UsesTheNetidsOfAllAddressesOfAName) {
   test::set_name("server.test", {"10.0.0.1", "fd00::1", "10.0.0.2"});
   FakeRpcbind rpcbind;
   auto listing = enter(rpcbind, "server.test");

@@ -121,7 +121,7 @@ TEST(ApplicationTimers, WakeADedicatedCoreThatSleeps) {
   EXPECT_EQ(fired, 20);
 }
 
-TEST(ApplicationTimers, RefuseWhatCanNotBe) {
+TEST(ApplicationTimers, RefuseInvalidArguments) {
   auto memory = small_memory();
   auto runtime = runtime_of(*memory, {});
   auto nothing = [](Timer&, void*) {};

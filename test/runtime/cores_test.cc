@@ -270,7 +270,7 @@ TEST(Cores, ArmSaysSoWhenThereIsWork) {
 }
 
 // What a finished polling thread leaves, a blocking function of another one takes over.
-TEST(Cores, AnAbandonedCoreIsPolledByWhoWaits) {
+TEST(Cores, AnAbandonedCoreIsPolledByTheWaitingThread) {
   auto memory = small_memory();
   auto runtime = runtime_of(*memory, {});
   std::thread([&] { runtime->poll(); }).join();
@@ -279,7 +279,7 @@ TEST(Cores, AnAbandonedCoreIsPolledByWhoWaits) {
   EXPECT_TRUE(ran);
 }
 
-TEST(Cores, RefuseWhatCanNotBe) {
+TEST(Cores, RefuseInvalidOptions) {
   auto memory = small_memory();
   for (const RuntimeOptions& options :
        {RuntimeOptions{.poll_cpus = {99999}}, RuntimeOptions{.poll_cpus = {1000}},
@@ -292,7 +292,7 @@ TEST(Cores, RefuseWhatCanNotBe) {
   }
 }
 
-TEST(Cores, ThoseThatAreNotThereDoNothing) {
+TEST(Cores, MissingCoresDoNothing) {
   auto memory = small_memory();
   auto runtime = runtime_of(*memory, {.embedded_cores = 2});
   for (uint32_t core : {2u, 3u, UINT32_MAX}) {
@@ -346,7 +346,7 @@ class Errors {
 
 // A thread that has polled once lives on and polls no more: whoever needs the core would wait for
 // ever, and says so. When the thread has ended, who waits polls.
-TEST(Cores, AWaitForACoreThatNobodyPollsIsLogged) {
+TEST(Cores, AWaitForAnUnpolledCoreIsLogged) {
   Errors errors;
   auto memory = small_memory();
   auto runtime = runtime_of(*memory, {});
@@ -402,7 +402,7 @@ std::map<std::string, std::pair<std::string, uint64_t>> threads() {
   return found;
 }
 
-TEST(Threads, OfTheLibraryTakeNoSignalsOfTheApplication) {
+TEST(Threads, TakeNoSignalsOfTheApplication) {
   uint64_t wanted = 0;
   for (int signal : {SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGCHLD, SIGRTMIN, SIGIO})
     wanted |= uint64_t{1} << (signal - 1);

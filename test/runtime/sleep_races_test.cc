@@ -165,7 +165,7 @@ void pause_here(int) {
 
 // What is in the ring is the worker's, and may be anything by the time that the core goes on. A
 // timer holds the core up at any moment of its pushing.
-TEST(Workers, WhatTheyHaveIsNotLookedAtAnyMore) {
+TEST(Workers, PushedItemsAreNotReadAgain) {
   constexpr int kPauses = 10000;
   ASSERT_TRUE(ensure_eal());
   auto workers =

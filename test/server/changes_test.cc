@@ -203,7 +203,7 @@ TEST(ChangesOfServices, ThatRunOnceNeedACacheFromTheStart) {
 
 // Whoever asks all the time gets the answer of a service that is there, or hears that there is
 // none; and no handler has a Site that is gone (what a sanitizer would see).
-TEST_P(Changes, HundredsOfThemUnderLoad) {
+TEST_P(Changes, HundredsUnderLoad) {
   constexpr uint32_t kChanges = 200;
   struct Asker {
     Asker(ClientConnection& connection, const std::atomic<bool>& stop_in, uint32_t procedure_in)
@@ -364,7 +364,7 @@ struct HeldCore {
   static inline struct sigaction before;
 };
 
-TEST(Removals, OneAfterTheOtherFreeNothingThatACoreReads) {
+TEST(Removals, InSuccessionFreeNothingThatACoreReads) {
   ::mallopt(M_PERTURB, 0xa5);
   constexpr Binding kThree = version_of(3);
   HeldCore held;
@@ -457,7 +457,7 @@ TEST(ChangedLimits, HoldFromThenOn) {
 
 // Silent ones make room for one that comes, when there are as many as may be; not when a lower
 // limit has left more.
-TEST(ChangedLimits, CloseNobodyWhoIsThere) {
+TEST(ChangedLimits, CloseNoExistingConnection) {
   World world;
   std::vector<std::unique_ptr<ClientConnection>> silent;
   for (int i = 0; i < 6; ++i)

@@ -418,7 +418,7 @@ TEST(ConnectionsThatEnd, ForTheirSilenceAreTold) {
   EXPECT_THAT(t.ledger.only().ending->text, HasSubstr("made no call in its first 1 ms"));
 }
 
-TEST(ConnectionsThatEnd, ForWhatTheyBreakAreTold) {
+TEST(ConnectionsThatEnd, ForAProtocolBreachAreTold) {
   Told t;
   RawClient client(*t.ends.memory, t.ends.uri);
   auto pumped_until = [&](const std::function<bool()>& done) {
@@ -529,7 +529,7 @@ TEST_P(ConnectionsOver, ThatAreNotWantedHearWhy) {
 }
 
 // Who is not wanted takes nobody's place, and who is wanted but finds no room is told of twice.
-TEST(ConnectionsThatAreRefused, TakeNobodysPlace) {
+TEST(ConnectionsThatAreRefused, TakeNoOtherConnectionsPlace) {
   // Of 2048 buffers, a quarter is kept for calls.
   Told t(Cores::kEmbedded,
          {.credits = 512, .first_credits = 512, .max_connections_per_client = 100});

@@ -91,7 +91,7 @@ struct DrainByThreads : Drain {};
 INSTANTIATE_TEST_SUITE_P(Cores, DrainByThreads,
                          testing::Values(Cores::kDedicated, Cores::kWorkers));
 
-TEST_P(DrainByThreads, AcceptNobody) {
+TEST_P(DrainByThreads, AcceptsNoConnections) {
   Busy busy(GetParam());
   std::thread late([&] {
     busy.wait_until_draining();
@@ -132,7 +132,7 @@ TEST_P(Drain, AnswersThoseThatWaitForACallThatTheyRepeat) {
   EXPECT_EQ(busy.site.answer(*again).at(kResults), 1u);
 }
 
-TEST_P(Drain, OfAServerWithoutConnectionsIsAtOnce) {
+TEST_P(Drain, EndsAtOnceWithoutConnections) {
   Site site({}, GetParam());
   EXPECT_EQ(site.server->drain(kPatientMs), 0u);
   EXPECT_EQ(site.server->drain(0), 0u);

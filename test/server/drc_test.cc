@@ -292,7 +292,7 @@ TEST_P(Waiting, IsAnsweredOnTheNewConnectionWhenTheFirstCallHasFinished) {
 }
 
 // The client took it for dead, and we have seen nothing of that.
-TEST_P(Waiting, AndSoIsTheFirstCallWhereItsConnectionLives) {
+TEST_P(Waiting, TheFirstCallIsAnsweredTooIfItsConnectionLives) {
   auto first = start();
   site.until([&] { return site.service.keeper.kept() == 1; });
   auto second = start_waiter(1);
@@ -404,7 +404,7 @@ TEST(LostConnections, NotEveryLostConnectionIsAFailedCall) {
 
 // Many clients, which lose their connections at any time and repeat what was not answered: each
 // call runs once, and its client sees the result of that run.
-TEST_P(RunsOnce, WhateverIsLostAndRepeated) {
+TEST_P(RunsOnce, UnderRandomLossAndRepetition) {
   struct Pending {
     RawCall call;
     std::optional<uint32_t> run;

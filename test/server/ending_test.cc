@@ -100,7 +100,7 @@ TEST_P(EndingsOnThreads, AfterThatCallbackTheRuntimeMayBeDestroyed) {
   EXPECT_EQ(closed.times, 1);
 }
 
-TEST_P(Endings, OfAServerThatNeverListened) {
+TEST_P(Endings, AServerThatNeverListenedCloses) {
   auto server = Server::create(*world.runtime).value();
   Told closed;
   server->close_start(Told::take, &closed);

@@ -196,11 +196,11 @@ void Caller::start(uint32_t in_flight, uint32_t of) {
     call(*calls.emplace_back(std::make_unique<Call>(*connection)));
 }
 
-class OfProcedure : public testing::TestWithParam<uint32_t> {};
-INSTANTIATE_TEST_SUITE_P(Procedures, OfProcedure, testing::Values(kCount, kPut, kGet));
+class FairSharingByProcedure : public testing::TestWithParam<uint32_t> {};
+INSTANTIATE_TEST_SUITE_P(Procedures, FairSharingByProcedure, testing::Values(kCount, kPut, kGet));
 
 // Shows: SEC-09
-TEST_P(OfProcedure, ManyCallsOfOneCostTheOthersNothing) {
+TEST_P(FairSharingByProcedure, ManyCallsOfOneClientCostTheOthersNothing) {
   constexpr uint32_t kPasses = 400;
   constexpr uint32_t kFew = 2;
   std::vector<uint64_t> modest = Fair().run(kPasses, kFew, kFew, kCount);
@@ -213,7 +213,7 @@ TEST_P(OfProcedure, ManyCallsOfOneCostTheOthersNothing) {
 }
 
 // Shows: SEC-09
-TEST_P(OfProcedure, WhoAsksForMoreGetsTheSameShare) {
+TEST_P(FairSharingByProcedure, AGreedyClientGetsTheSameShare) {
   constexpr uint32_t kPasses = 2000;
   Fair fair;
   std::vector<uint64_t> calls = fair.run(kPasses, 16, 64, GetParam());
@@ -224,7 +224,7 @@ TEST_P(OfProcedure, WhoAsksForMoreGetsTheSameShare) {
   EXPECT_GE((calls[kGreedy] + 2) * worth + 2 * kCallsOfTurn, *least) << "nor less";
 }
 
-TEST(FairSharing, NobodyWaitsLongerThanAQuantumOfEach) {
+TEST(FairSharing, AWaitIsAtMostAQuantumOfEachClient) {
   Fair fair;
   for (uint32_t i = 1; i < kClients; ++i)
     fair.callers[i].start(64, kCount);
@@ -240,7 +240,7 @@ TEST(FairSharing, NobodyWaitsLongerThanAQuantumOfEach) {
   }
 }
 
-TEST(FairSharing, OneAloneGetsAllThereIs) {
+TEST(FairSharing, ASingleClientGetsEverything) {
   Fair fair;
   constexpr uint32_t kPasses = 200;
   fair.callers[kGreedy].start(64, kCount);
@@ -397,7 +397,7 @@ TEST(ChunkBytes, MoreRoomThanTheLimitMayBeOffered) {
     EXPECT_EQ(call->status(), CallStatus::kOk);
 }
 
-TEST(ChunkBytes, WhatWaitsEndsWithItsConnection) {
+TEST(ChunkBytes, WaitingCallsEndWithTheirConnection) {
   Fair fair({.max_chunk_bytes = kPiece + 100});
   Caller& greedy = fair.callers[kGreedy];
   greedy.again = false;

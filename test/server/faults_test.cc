@@ -284,7 +284,7 @@ TEST(FaultPlans, AreReadAndWritten) {
   EXPECT_EQ(to_string(FaultCounts{}), "none");
 }
 
-TEST(FaultPlans, WhatIsWrongWithOneIsSaid) {
+TEST(FaultPlans, ErrorsNameTheFault) {
   for (const char* text : {"",
                            "send-error",
                            "send-eror=1",

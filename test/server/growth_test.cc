@@ -19,7 +19,7 @@ class GrowthTest : public testing::Test {
   Growth growth{*memory, 4096};
 };
 
-TEST_F(GrowthTest, WhoShrinksKeepsItsShare) {
+TEST_F(GrowthTest, AShrinkingConnectionKeepsItsShare) {
   GrowthShares one, other;
   ASSERT_TRUE(growth.take(65536, 12, one));
   // Its Receives have those buffers still when they are to be smaller, of whatever class.
@@ -35,7 +35,7 @@ TEST_F(GrowthTest, WhoShrinksKeepsItsShare) {
   growth.give_back(other);
 }
 
-TEST_F(GrowthTest, WhatIsRefusedChangesNothing) {
+TEST_F(GrowthTest, ARefusedGrowthChangesNothing) {
   GrowthShares one, other;
   ASSERT_TRUE(growth.take(16384, 8, one));
   auto refused = growth.take(16384, 5, other);

@@ -96,7 +96,7 @@ TEST(Admission, NoClientTakesMoreThanHalf) {
 }
 
 // Shows: SEC-11
-TEST(Admission, IsDecidedByWhoThePeerIs) {
+TEST(Admission, IsDecidedByThePeersIdentity) {
   struct Door {
     std::vector<Peer> seen;
     bool open = false;
@@ -164,7 +164,7 @@ TEST_P(Limits, IdleConnections) {
 
 // A client that asks, and never looks at the answers: they wait in the server's memory.
 // Shows: SEC-10
-TEST_P(Limits, RepliesThatNobodyTakes) {
+TEST_P(Limits, RepliesThatAreNotTaken) {
   LogLines log;
   Site site({.private_receives = true, .send_timeout_ms = 20}, GetParam());
   auto good = site.connect(2);
@@ -336,7 +336,7 @@ TEST_P(Limits, SilentConnectionsMakeRoomWhereTheSystemHasNone) {
 }
 
 // What fails for good closes no more than a few.
-TEST(Admission, WhatMakesNoDifferenceClosesFewConnections) {
+TEST(Admission, LastingFailuresCloseFewConnections) {
   for (const auto& [code, most] : {std::pair(Errc::kLimit, 8u), std::pair(Errc::kSystem, 1u)}) {
     Site site;
     std::vector<std::unique_ptr<RawClient>> silent;
@@ -351,7 +351,7 @@ TEST(Admission, WhatMakesNoDifferenceClosesFewConnections) {
 }
 
 // For what is not about descriptors one goes, and not one for each newcomer.
-TEST(Admission, ForWhatIsNotAboutDescriptorsOneConnectionIsClosed) {
+TEST(Admission, OtherShortagesCloseOneConnection) {
   Site site;
   Clients silent, refused;
   for (uint64_t name = 2; name < 22; ++name)
@@ -416,7 +416,7 @@ struct PoorDevice final : fabric::Device {
   const fabric::Capabilities can_;
 };
 
-TEST(Admission, WhatACoreLacksForAllConnectionsClosesNone) {
+TEST(Admission, AShortageForAllConnectionsClosesNone) {
   Site site({.private_receives = true});
   std::vector<std::unique_ptr<RawClient>> silent;
   for (uint64_t name = 2; name < 10; ++name)
@@ -545,7 +545,7 @@ TEST(Admission, AFloodReplacesItsOwnAmongMany) {
 
 // A thread that reads for ever must not make the memory grow with each peer that comes and goes.
 // That concerns no other server.
-TEST(Admission, EndsWhereWhatHasGoneCanNotBeFreed) {
+TEST(Admission, EndsWhenDestroyedConnectionsCannotBeFreed) {
   constexpr uint32_t kSome = 300;  // a peer's work of a moment
   constexpr uint32_t kMany = 3790;
   LogLines log;
@@ -581,7 +581,7 @@ TEST(Admission, EndsWhereWhatHasGoneCanNotBeFreed) {
             1u);
 }
 
-TEST(Admission, ClosesNoneForWhatItRefusesItsClient) {
+TEST(Admission, ClosesNoneWhenTheClientsLimitIsReached) {
   Site site({.max_connections = 4, .max_connections_per_client = 2});
   std::vector<std::unique_ptr<RawClient>> clients;
   for (uint64_t name : {1, 1, 2, 3})
@@ -672,7 +672,7 @@ TEST_F(LastMoment, AConnectionStaysWhoseSuccessorHasHungUp) {
   EXPECT_EQ(site.server->stats()[Counter::kClosedForRoom], 1u) << "for this one it may go";
 }
 
-TEST_F(LastMoment, OneThatEndsForAnotherReasonIsNotCounted) {
+TEST_F(LastMoment, AConnectionThatEndsForAnotherReasonIsNotCounted) {
   site.server->visit([&](const ConnectionInfo& connection) {
     if (connection.core == 1) {
       EXPECT_TRUE(site.server->close(connection.id, "it is not wanted any more"));
@@ -851,7 +851,7 @@ TEST(Results, AreNotDelayedOnALostConnection) {
 }
 
 // Connections that wait for their turns when they are lost stay until those come, and go then.
-TEST(Turns, OfConnectionsThatAreLost) {
+TEST(Turns, LostConnectionsStayUntilTheirTurn) {
   constexpr uint32_t kClients = 32, kCalls = 16;
   Site site({.credits = kCalls});
   Buffer data = site.memory->get(65536);
@@ -885,7 +885,7 @@ TEST(Turns, OfConnectionsThatAreLost) {
 
 // Twelve connections of one client get no more of the core than the one of each other client.
 // Shows: SEC-09
-TEST(Turns, OfAClientAreSharedByItsConnections) {
+TEST(Turns, AreSharedByTheConnectionsOfAClient) {
   constexpr uint32_t kCalls = 32;
   Site site({.credits = kCalls, .first_credits = kCalls});
   const RawCall call = {.xid = 1, .procedure = kAgain, .arguments = {1}};
@@ -930,7 +930,7 @@ TEST(Turns, OfAClientAreSharedByItsConnections) {
   EXPECT_LE(over - began - of_polite, of_polite + kTurn) << "of the greedy one's calls meanwhile";
 }
 
-TEST_P(Limits, NoneUnlessAskedFor) {
+TEST_P(Limits, DefaultIsNoLimitPerClient) {
   Site site({.first_call_timeout_ms = 0, .send_timeout_ms = 0}, GetParam());
   std::vector<std::unique_ptr<RawClient>> clients;
   for (int i = 0; i < 8; ++i)

@@ -103,7 +103,7 @@ TEST(Mistakes, AreSaidOnceForEachProcedureAndCounted) {
 }
 
 // However many numbers a peer calls.
-TEST(Mistakes, OfProceduresWithoutAnEntryAreSaidOnceForAll) {
+TEST(Mistakes, InProceduresWithoutAnEntryAreSaidOnceForAll) {
   LogLines log;
   constexpr Procedure kTable[] = {{kLong, too_long}, {kOtherProcedures, forget}};
   Ends ends(options_for(Cores::kEmbedded), {.max_reply = 2048}, {},

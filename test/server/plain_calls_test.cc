@@ -395,7 +395,7 @@ TEST_F(PlainCalls, MayAnswerWithBytesOfTheirOwn) {
 }
 
 // Shows: V1-ERR-19
-TEST_F(PlainCalls, WhoseResultIsRefusedCostTheirConnectionOnce) {
+TEST_F(PlainCalls, ARefusedResultEndsTheConnectionOnce) {
   constexpr uint32_t kNoKey = 0x77777777;
   settle();
   RawCall bad = fetch_to(kNoKey, nullptr);
@@ -583,7 +583,7 @@ class SampledPlainCalls : public PlainCalls {
   SampledPlainCalls() : PlainCalls({}, {.stamp_every = 1}) {}
 };
 
-TEST_F(SampledPlainCalls, OfNullAreAnsweredBehindOneThatIsRefused) {
+TEST_F(SampledPlainCalls, NullIsAnsweredBehindARefusedCall) {
   settle();
   for (const AcceptStat expected : {AcceptStat::kSystemErr, AcceptStat::kSuccess}) {
     const uint64_t before = in_place();
@@ -668,7 +668,7 @@ TEST_F(PlainCallsOfMany, AreNotAloneAmongOtherCalls) {
 }
 
 // What is read for a call is charged as well, and before the next one is looked at.
-TEST_F(PlainCallsOfMany, EndATurnByWhatTheyRead) {
+TEST_F(PlainCallsOfMany, EndATurnByTheBytesTheyRead) {
   constexpr uint32_t kCalls = 4;
   constexpr uint32_t kChunk = 8192;
   constexpr uint32_t kBehindTheWord = 44;  // of the RPC message

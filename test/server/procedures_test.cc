@@ -112,7 +112,7 @@ TEST_P(ProcedureCounts, TheHandlersTimeIsUntilItAnswers) {
 }
 
 // A handler of all procedures that have no entry, whatever number a peer calls.
-TEST_P(ProcedureCounts, OfAllThatHaveNoEntryAreCountedAsOne) {
+TEST_P(ProcedureCounts, ProceduresWithoutAnEntryAreCountedTogether) {
   constexpr uint32_t kKnown = 300,
                      kNumbers[] = {
                          1, 2, 255, 256, 299, 301, 70'000, 0x7fffffff, UINT32_MAX - 1, UINT32_MAX};

@@ -74,7 +74,7 @@ TEST(ReplayBounds, ConnectionsDoNotPushOutEachOthers) {
 
 // What a client asks for on each new connection stays, however often the connection breaks and
 // whatever else it calls meanwhile.
-TEST(ReplayBounds, WhatIsRepeatedIsNotForgotten) {
+TEST(ReplayBounds, RepeatedCallsAreNotForgotten) {
   Site site({.credits = 1, .replay = {.entries = 1, .bytes = 4096, .max_reply = 1024}});
   auto client = site.connect();
   RawCall lost = {.xid = 1, .procedure = kAppendData, .arguments = {940}};
@@ -104,7 +104,7 @@ TEST(ReplayBounds, ConnectionsWithoutCallsCostNothing) {
   EXPECT_EQ(site.call(*client, lost).at(kResults), 1u);
 }
 
-TEST(ReplayBounds, WhatHasNoRoomAnyMoreIsNotRunAgain) {
+TEST(ReplayBounds, ForgottenCallsAreNotRunAgain) {
   Site site({.credits = 16, .replay = {.entries = 16, .bytes = 4096, .max_reply = 1024}});
   auto client = site.connect();
   RawCall call = {.xid = 1, .procedure = kAppendData, .arguments = {940}};
@@ -120,7 +120,7 @@ TEST(ReplayBounds, WhatHasNoRoomAnyMoreIsNotRunAgain) {
 }
 
 // However replies of all sizes push each other out: what is answered again is what was answered.
-TEST(ReplayBounds, WhatIsNotForgottenIsRight) {
+TEST(ReplayBounds, RepeatedAnswersEqualTheFirst) {
   std::mt19937_64 random(test::run_seed());
   auto below = [&](uint32_t n) { return static_cast<uint32_t>(random() % n); };
   Site site({.credits = 16, .replay = {.entries = 16, .bytes = 5000, .max_reply = 3000}});
@@ -234,7 +234,7 @@ TEST(ReplayBounds, OtherClientsThatComeBy) {
 
 // Beyond the bound a newcomer's calls are not run, and it is said why; those that may run twice
 // are.
-TEST(ReplayBounds, OfClients) {
+TEST(ReplayBounds, CallsOfClientsBeyondTheBoundAreNotRun) {
   LogLines log;
   Site site({.replay = {.clients = 2}});
   RawCall call = {.xid = 7, .procedure = kAppend, .arguments = {1}};
@@ -261,7 +261,7 @@ TEST(ReplayBounds, OfClients) {
   EXPECT_EQ(site.server->stats()[Counter::kReplayUnprotected], 0u);
 }
 
-TEST(ReplayBounds, OfAnIpv6Network) {
+TEST(ReplayBounds, HostsOfAnIpv6NetworkShareABound) {
   ReplayOptions options = {.clients = 8};
   std::unique_ptr<Memory> memory = make_memory();
   server::ClientTable table(options, {.bytes = 1 << 20}, *memory, 1);
@@ -384,7 +384,7 @@ TEST(ReplayPlaces, AreKeptForTheTimeWindow) {
 }
 
 // A process that has exited repeats nothing.
-TEST(ReplayPlaces, OfProcessesThatHaveExited) {
+TEST(ReplayPlaces, AreFreedByExitedProcesses) {
   static std::atomic<uint64_t> exited;
   const fabric::HasEnded is_odd = [](const fabric::Identity& who) {
     return who.words[0] % 2 != 0 && who.words[0] < exited;
@@ -405,7 +405,7 @@ TEST(ReplayPlaces, OfProcessesThatHaveExited) {
 }
 
 // Beyond that, who has been away for longest makes way: after the second bound, and not before.
-TEST(ReplayPlaces, OfWhoHasBeenAwayForLongest) {
+TEST(ReplayPlaces, AreTakenFromTheClientAwayForLongest) {
   Clients clients({.clients = 4, .window_ms = 60'000, .min_window_ms = 10'000});
   for (uint64_t name = 1; name <= 4; ++name) {
     EXPECT_TRUE(clients.visit(name, name));
@@ -437,7 +437,7 @@ TEST(ReplayPlaces, OfWhoHasBeenAwayForLongest) {
 
 // Of an origin that has more than its share before others, whoever left first; and no origin takes
 // what others have.
-TEST(ReplayPlaces, OfTheOriginThatHasTooMany) {
+TEST(ReplayPlaces, AreTakenFromTheOriginWithTooMany) {
   Clients clients({.clients = 8, .min_window_ms = 10'000});
   EXPECT_TRUE(clients.visit(1, 1));
   for (uint64_t name = 100; name < 103; ++name)
@@ -480,7 +480,7 @@ TEST(ReplayPlaces, AreFreeAtOnce) {
 }
 
 // A program may prefer calls that run twice to calls that do not run.
-TEST(ReplayPlaces, OrCallsAreRunUnprotected) {
+TEST(ReplayPlaces, CallsWithoutThemMayRunUnprotected) {
   LogLines log;
   Site site({.replay = {.clients = 1, .run_unprotected = true}});
   RawCall call = {.xid = 7, .procedure = kAppend, .arguments = {1}};
@@ -593,7 +593,7 @@ TEST(ReplayBounds, ACallThatIsSentAgainInVersionTwo) {
 }
 
 // What a connection leaves behind is what it had, made smaller. Time gives it back.
-TEST(ReplayBounds, OfWhatConnectionsLeaveBehind) {
+TEST(ReplayBounds, EndedConnectionsKeepFewerReplies) {
   constexpr uint32_t kOutstanding = 4;
   constexpr uint64_t kWindow = 2'000'000;
   constexpr uint32_t kRepeated = kOutstanding + server::ReplayLane::kSentAgain;
@@ -623,7 +623,7 @@ TEST(ReplayBounds, OfWhatConnectionsLeaveBehind) {
 }
 
 // After the window a call that looks like an old one is a new one, though nobody has tidied up yet.
-TEST(ReplayBounds, WhatIsTooOldIsNotAnswered) {
+TEST(ReplayBounds, CallsAfterTheWindowAreNew) {
   constexpr uint64_t kWindow = 2'000'000;
   Alone alone(4, 1 << 20, {.entries = 1, .window_ms = 2});
   server::ReplayLane* one = alone.enter();
@@ -636,7 +636,7 @@ TEST(ReplayBounds, WhatIsTooOldIsNotAnswered) {
 }
 
 // Room for what is asked for again is made while it is too old by then, or its reply the oldest.
-TEST(ReplayBounds, WhatIsAskedForStaysWhileItsRoomIsMade) {
+TEST(ReplayBounds, ARepeatedReplyStaysWhileSpaceIsMade) {
   constexpr uint64_t kWindow = 2'000'000;
   constexpr uint32_t kCalls = 20;
   Alone alone(4, server::ReplayCache::kPrepaid + server::ReplayLane::cost_of(kCalls),
@@ -658,7 +658,7 @@ TEST(ReplayBounds, WhatIsAskedForStaysWhileItsRoomIsMade) {
 }
 
 // Without room a call is not run; what can be repeated is not forgotten for it.
-TEST(ReplayBounds, OfAllConnections) {
+TEST(ReplayBounds, TheTotalBoundForgetsNoCallThatMayBeRepeated) {
   Alone alone(48, 2 * server::ReplayCache::kPrepaid);
   server::ReplayLane& one = *alone.enter();
   server::ReplayLane& two = *alone.enter();
@@ -702,7 +702,7 @@ TEST(ReplayBounds, RepliesOfEndedConnectionsMakeRoom) {
 }
 
 // It is part of the one budget: what it takes, buffers can not have, and the other way round.
-TEST(ReplayBounds, OfTheMemorysBudget) {
+TEST(ReplayBounds, CountAgainstTheMemorysBudget) {
   auto memory = Memory::create({.bytes = 32 << 20, .hugepages = HugepagePolicy::kNever}).value();
   auto most = [&] {
     std::vector<Buffer> all;
@@ -764,7 +764,7 @@ TEST(ReplayBounds, ThereIsRoomForANewcomer) {
   }
 }
 
-TEST(ReplayBounds, OfTime) {
+TEST(ReplayBounds, FailuresExpireAfterTheWindow) {
   Alone alone(4, 1 << 20, {.entries = 1, .window_ms = 2});
   server::ReplayCache& cache = alone.cache;
   server::ReplayCounters& counters = alone.counters;

@@ -40,7 +40,7 @@ void write_and_check(ClientConnection& connection, Memory& memory, uint32_t coun
 }
 
 // Shows: V1-CCP-01, V1-CCP-04, V1-CCP-18
-TEST(Rfc5666, BothEndsSpeakAllOfIt) {
+TEST(Rfc5666, BothEndsSupportTheWholeMode) {
   for (Cores cores : {Cores::kEmbedded, Cores::kWorkers}) {
     World world(cores, kServer, kClient);
     auto connection = world.connect();

@@ -92,7 +92,7 @@ TEST_P(ByCores, DeniesWithTheReason) {
   }
 }
 
-TEST_P(ByCores, RefusesWhatIsNotThere) {
+TEST_P(ByCores, RefusesUnknownProgramsAndProcedures) {
   World world(GetParam());
   auto connection = world.connect();
   Call call(*connection);
@@ -217,7 +217,7 @@ TEST(Server, AnswersForbiddenChunksAsTheBindingSays) {
   EXPECT_EQ(call.submit_and_wait(), CallStatus::kOk);
 }
 
-TEST_P(ByCores, TellsWhoCalls) {
+TEST_P(ByCores, ReportsTheCaller) {
   World world(GetParam());
   auto connection = world.connect();
   Call call(*connection);

@@ -128,7 +128,7 @@ class Stages : public testing::Test {
 };
 
 // Whoever is told of a call's end has them at hand.
-TEST_F(Stages, OfACallAreThereInItsCallback) {
+TEST_F(Stages, AreAvailableInTheCallsCallback) {
   struct Seen {
     std::optional<StampedCall> stamps;
   } seen;
@@ -373,7 +373,7 @@ TEST_F(Stages, ALateReplyIsOnTheWayBack) {
 }
 
 // Fault injection: every stage, and no other.
-TEST_F(Stages, OneThatIsMadeSlowIsSeenAndNoOther) {
+TEST_F(Stages, OnlyTheDelayedStageIsSlow) {
   static constexpr struct {
     const char* fault;
     bool at_client;

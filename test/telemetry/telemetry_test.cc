@@ -186,7 +186,7 @@ TEST(Metrics, SayWhatTheTableSays) {
   EXPECT_EQ(of("server_refusals").samples.size(), kRefusals);
 }
 
-TEST(Numbers, OfASizeClassAreThoseOfTheirNames) {
+TEST(Numbers, SizeClassFieldsMatchTheirNames) {
   PoolAudit pool;
   number(pool.buffer_size, pool.count, pool.available, pool.more, pool.least_available,
          pool.missing);
@@ -198,7 +198,7 @@ TEST(Numbers, OfASizeClassAreThoseOfTheirNames) {
                     {"pool_buffers_missing", pool.missing}}));
 }
 
-TEST(Numbers, OfAProcedureAreThoseOfTheirNames) {
+TEST(Numbers, ProcedureFieldsMatchTheirNames) {
   ProcedureStats p;
   number(p.program, p.version, p.procedure, p.calls, p.errors, p.calls_in_progress,
          p.received_bytes, p.sent_bytes);
@@ -274,7 +274,7 @@ TEST(Numbers, OfTheProcessAreNotZero) {
   }
 }
 
-TEST(Numbers, OfAConnectionAreThoseOfTheirNames) {
+TEST(Numbers, ConnectionFieldsMatchTheirNames) {
   ConnectionInfo i;
   number(i.id, i.core, i.version, i.send_size, i.receive_size, i.credits, i.in_progress, i.calls,
          i.replies, i.calls_rejected, i.transport_errors, i.rdma_read_bytes, i.rdma_written_bytes,

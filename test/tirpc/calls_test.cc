@@ -114,7 +114,7 @@ clnt_stat call(CLIENT* client, rpcproc_t procedure, xdrproc_t encode, void* args
   return clnt_call(client, procedure, encode, args, decode, &result, kPatience);
 }
 
-TEST_P(Calls, OfSeveralThreadsEachWithItsClient) {
+TEST_P(Calls, ThreadsHaveTheirOwnClients) {
   auto work = [this](std::string name) {
     auto client = connect();
     std::string value = pattern(20000) + name;
@@ -145,7 +145,7 @@ TEST_P(Calls, OfSeveralThreadsEachWithItsClient) {
     thread.join();
 }
 
-TEST_P(Calls, OfOneClientInOneThreadAfterTheOther) {
+TEST_P(Calls, AClientMovesBetweenThreads) {
   auto client = connect();
   EXPECT_EQ(get(client.get(), "nobody's"), "(none)");
   std::thread([&] { EXPECT_EQ(get(client.get(), "nobody's"), "(none)"); }).join();
@@ -212,7 +212,7 @@ TEST_P(Calls, AreMadeByDispatchRoutinesToo) {
 
 // Long ones, which the server fetches, among short ones. All are there when one is waited for, or
 // when the CLIENT is destroyed.
-TEST_P(Calls, ThatNobodyWaitsForArriveInOrder) {
+TEST_P(Calls, BatchedCallsArriveInOrder) {
   constexpr int kMany = 300;
   std::string text(40000, 'x');
   int number = 0;
@@ -242,7 +242,7 @@ TEST_P(Calls, ThatNobodyWaitsForArriveInOrder) {
   EXPECT_EQ(logged(client.get()), kMany);
 }
 
-TEST_P(Calls, OfSeveralThreadsOnOneClient) {
+TEST_P(Calls, SeveralThreadsShareAClient) {
   auto client = connect(kOddProgram, kOddVersion);
   std::atomic<int> right = 0;
   std::vector<std::thread> threads;
@@ -290,7 +290,7 @@ size_t entries_of(const char* folder) {
 }
 
 // The descriptors of both ends are this process's.
-TEST_P(Calls, OfManyClients) {
+TEST_P(Calls, ManyClientsTakeFewThreadsAndDescriptors) {
   constexpr size_t kMany = 60;
   auto first = connect(kOddProgram, kOddVersion);
   const size_t threads = entries_of("/proc/self/task"), files = entries_of("/proc/self/fd");

@@ -69,7 +69,7 @@ class Errors : public testing::TestWithParam<const char*> {
 };
 
 // Over TCP these are libtirpc's own, so that both say the same.
-TEST_P(Errors, OfWhatTheServerDoesNotOffer) {
+TEST_P(Errors, UnknownProgramsVersionsAndProcedures) {
   EXPECT_EQ(call(connect(KV_PROG, KV_V1), 99), RPC_PROCUNAVAIL);
   EXPECT_EQ(call(connect(KV_PROG, KV_V1), 70000), RPC_PROCUNAVAIL);
   EXPECT_EQ(call(connect(KV_PROG + 77, KV_V1), 0), RPC_PROGUNAVAIL);
@@ -80,7 +80,7 @@ TEST_P(Errors, OfWhatTheServerDoesNotOffer) {
 }
 
 // The dispatch routine is asked, not a table: of any number.
-TEST_P(Errors, OfProceduresAreTheDispatchRoutines) {
+TEST_P(Errors, ProcedureErrorsComeFromTheDispatchRoutine) {
   auto client = connect(kOddProgram, kOddVersion);
   constexpr rpcproc_t kKnown[] = {kOddOther, 70'000, 0x7fffffff, 0xfffffffe, 0xffffffff};
   for (rpcproc_t procedure : kKnown) {
@@ -94,13 +94,13 @@ TEST_P(Errors, OfProceduresAreTheDispatchRoutines) {
     EXPECT_EQ(call(client, procedure), RPC_PROCUNAVAIL);
 }
 
-TEST_P(Errors, OfArgumentsThatDoNotDecode) {
+TEST_P(Errors, UndecodableArguments) {
   auto client = connect(KV_PROG, KV_V1);
   EXPECT_EQ(call(client, KV_PUT), RPC_CANTDECODEARGS);
   EXPECT_EQ(call(client, NULLPROC), RPC_SUCCESS);
 }
 
-TEST_P(Errors, OfDispatchRoutines) {
+TEST_P(Errors, ErrorsFromDispatchRoutines) {
   auto client = connect(kOddProgram, kOddVersion);
   EXPECT_EQ(call(client, kOddWeak), RPC_AUTHERROR);
   EXPECT_EQ(error_of(client).re_why, AUTH_TOOWEAK);
@@ -110,7 +110,7 @@ TEST_P(Errors, OfDispatchRoutines) {
   EXPECT_EQ(call(client, NULLPROC), RPC_SUCCESS);
 }
 
-TEST_P(Errors, OfTime) {
+TEST_P(Errors, Timeouts) {
   auto client = connect(kOddProgram, kOddVersion);
   EXPECT_EQ(call(client, kOddBlock, {0, 20'000}), RPC_TIMEDOUT);
   stub_server().wait_until_blocked();
@@ -122,20 +122,20 @@ INSTANTIATE_TEST_SUITE_P(Over, Errors, testing::Values("shm", "iwarp", "tcp"),
                          [](const auto& param) { return std::string(param.param); });
 
 // An answer that does not come at all is an error at once, other than over TCP.
-TEST(TirpcErrors, OfDispatchRoutinesThatDoNotAnswer) {
+TEST(TirpcErrors, DispatchRoutinesThatDoNotAnswer) {
   ClientPointer client(stub_server().connect("shm", kOddProgram, kOddVersion));
   EXPECT_EQ(clnt_call(client.get(), kOddSilent, nothing, nullptr, nothing, nullptr, kPatience),
             RPC_SYSTEMERROR);
 }
 
 // Over TCP the client gets a reply that is no good.
-TEST(TirpcErrors, OfResultsThatCanNotBeEncoded) {
+TEST(TirpcErrors, UnencodableResults) {
   ClientPointer client(stub_server().connect("shm", kOddProgram, kOddVersion));
   EXPECT_EQ(clnt_call(client.get(), kOddUnencodable, nothing, nullptr, nothing, nullptr, kPatience),
             RPC_SYSTEMERROR);
 }
 
-TEST(TirpcErrors, OfNoPatience) {
+TEST(TirpcErrors, ZeroTimeout) {
   ClientPointer client(stub_server().connect("shm", kOddProgram, kOddVersion));
   EXPECT_EQ(clnt_call(client.get(), NULLPROC, nothing, nullptr, nothing, nullptr, kPatience),
             RPC_SUCCESS);
@@ -152,7 +152,7 @@ TEST(TirpcErrors, OfNoPatience) {
 }
 
 // A call that nobody waits for is either sent, or refused when there was no room in time.
-TEST(TirpcErrors, OfCallsThatNobodyWaitsForAndNobodyAnswers) {
+TEST(TirpcErrors, UnansweredBatchedCalls) {
   std::mutex mutex;
   std::vector<rrdk::ServerCall> kept;
   RawServer server(kKv, {{KV_LIST,
@@ -184,7 +184,7 @@ TEST(TirpcErrors, OfCallsThatNobodyWaitsForAndNobodyAnswers) {
 }
 
 // Whoever connects meanwhile, and whoever only asks whether the server is there.
-TEST_P(Errors, OfDispatchRoutinesThatTakeLong) {
+TEST_P(Errors, SlowDispatchRoutines) {
   auto client = connect(kOddProgram, kOddVersion);
   std::thread slow([&] { EXPECT_EQ(call(client, kOddBlock), RPC_SUCCESS); });
   stub_server().wait_until_blocked();
@@ -200,7 +200,7 @@ TEST_P(Errors, OfDispatchRoutinesThatTakeLong) {
 }
 
 // libtirpc sets no events in svc_pollfd; what is there before poll() has looked is left over.
-TEST(TirpcErrors, OfEventsThatDidNotHappen) {
+TEST(TirpcErrors, SpuriousEvents) {
   ClientPointer client(stub_server().connect("shm", kOddProgram, kOddVersion));
   const auto call = [&client](rpcproc_t procedure) {
     return clnt_call(client.get(), procedure, nothing, nullptr, nothing, nullptr, kPatience);
@@ -218,7 +218,7 @@ TEST(TirpcErrors, OfEventsThatDidNotHappen) {
 }
 
 // In a child of fork() the CLIENT is its parent's.
-TEST(TirpcErrors, OfForkedProcesses) {
+TEST(TirpcErrors, ForkedProcesses) {
   for (const char* transport : {"shm", "iwarp"}) {
     ClientPointer client(stub_server().connect(transport, kOddProgram, kOddVersion));
     const auto null = [&] {
@@ -240,7 +240,7 @@ TEST(TirpcErrors, OfForkedProcesses) {
 }
 
 // Of this process, not of the other host. Connections that are up outlive it.
-TEST(TirpcErrors, OfTooManyDescriptors) {
+TEST(TirpcErrors, TooManyDescriptors) {
   for (const char* transport : {"shm", "iwarp"}) {
     ClientPointer first(stub_server().connect(transport, kOddProgram, kOddVersion));
     {
@@ -286,12 +286,12 @@ int start_with_too_few() {
 }
 
 // Those that were had before one was lacking are given back.
-TEST(TirpcErrors, OfTooManyDescriptorsAtFirst) {
+TEST(TirpcErrors, TooManyDescriptorsAtFirst) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");  // another process
   EXPECT_EXIT(::_exit(start_with_too_few()), testing::ExitedWithCode(0), "");
 }
 
-TEST(TirpcErrors, OfHostsThatNobodyKnows) {
+TEST(TirpcErrors, UnknownHosts) {
   EXPECT_EQ(rrdk_clnt_create("iwarp://nobody.invalid:7471", KV_PROG, KV_V1), nullptr);
   EXPECT_EQ(rpc_createerr.cf_stat, RPC_UNKNOWNHOST) << rrdk_tirpc_error();
   EXPECT_EQ(rrdk_clnt_create("iwarp://nobody.invalid:0", KV_PROG, KV_V1), nullptr);
@@ -299,7 +299,7 @@ TEST(TirpcErrors, OfHostsThatNobodyKnows) {
 }
 
 // Version 1 of this program was registered, and is not any more.
-TEST(TirpcErrors, OfAProgramThatIsNotRegisteredAnyMore) {
+TEST(TirpcErrors, UnregisteredProgram) {
   ClientPointer client(stub_server().connect("shm", 0x20004b58, 1));
   EXPECT_EQ(clnt_call(client.get(), NULLPROC, nothing, nullptr, nothing, nullptr, kPatience),
             RPC_PROGVERSMISMATCH);
@@ -307,7 +307,7 @@ TEST(TirpcErrors, OfAProgramThatIsNotRegisteredAnyMore) {
 }
 
 // Either there is no rpcbind, or it does not know the program.
-TEST(TirpcErrors, OfAPortThatRpcbindDoesNotKnow) {
+TEST(TirpcErrors, PortUnknownToRpcbind) {
   EXPECT_EQ(rrdk_clnt_create("iwarp://127.0.0.1:0", KV_PROG + 77, KV_V1), nullptr);
   EXPECT_THAT(rrdk_tirpc_error(), testing::HasSubstr("127.0.0.1"));
 }
@@ -385,7 +385,7 @@ TEST(TirpcRpcbind, TellsTheAddressTooAndNotThePortAlone) {
   EXPECT_NE(kv_list_1(nullptr, client.get()), nullptr);
 }
 
-TEST(TirpcErrors, OfConnecting) {
+TEST(TirpcErrors, FailedConnects) {
   EXPECT_EQ(rrdk_clnt_create("nonsense", KV_PROG, KV_V1), nullptr);
   EXPECT_EQ(rpc_createerr.cf_stat, RPC_UNKNOWNPROTO);
   EXPECT_THAT(rrdk_tirpc_error(), testing::HasSubstr("nonsense"));
@@ -396,7 +396,7 @@ TEST(TirpcErrors, OfConnecting) {
 }
 
 // A flavour that is neither AUTH_NONE nor AUTH_SYS.
-TEST(TirpcErrors, OfAuthentication) {
+TEST(TirpcErrors, UnsupportedFlavour) {
   ClientPointer client(stub_server().connect("shm", KV_PROG, KV_V1));
   AUTH* none = client->cl_auth;
   AUTH other = *none;
@@ -419,7 +419,7 @@ CallStatus raw_call(RawClient& client, const rrdk::Binding& binding, uint32_t pr
   return status;
 }
 
-TEST(TirpcErrors, OfCredentialsThatTheServerDoesNotTake) {
+TEST(TirpcErrors, CredentialsThatTheServerRejects) {
   RawClient client(stub_server().uri("shm"));
   const auto no_arguments = [](Encoder&) {};
   rrdk::AuthStat why = {};
@@ -435,7 +435,7 @@ TEST(TirpcErrors, OfCredentialsThatTheServerDoesNotTake) {
 }
 
 // Counts that lie, which cost no memory.
-TEST(TirpcErrors, OfHostileArguments) {
+TEST(TirpcErrors, HostileArguments) {
   RawClient client(stub_server().uri("shm"));
   const auto garbage = [&](uint32_t procedure, const std::function<void(Encoder&)>& write) {
     return raw_call(client, kKv, procedure, write) == CallStatus::kGarbageArgs;
@@ -456,7 +456,7 @@ TEST(TirpcErrors, OfHostileArguments) {
 }
 
 // Of words that are not there: next to nothing is allocated.
-TEST(TirpcErrors, OfArraysThatAreNotThere) {
+TEST(TirpcErrors, MissingArrays) {
   RawClient client(stub_server().uri("shm"));
   for (uint32_t count : {0x3fffffffu, 0x00fffff0u, 2u}) {
     largest_allocation = 0;
@@ -472,7 +472,7 @@ TEST(TirpcErrors, OfArraysThatAreNotThere) {
 }
 
 // Of little that becomes much.
-TEST(TirpcErrors, OfArraysThatTakeMuchMemory) {
+TEST(TirpcErrors, HugeArrays) {
   RawClient client(stub_server().uri("shm"));
   const auto wide = [&](uint32_t count) {
     return raw_call(client, kOdd, kOddWide, [count](Encoder& out) {
@@ -486,7 +486,7 @@ TEST(TirpcErrors, OfArraysThatTakeMuchMemory) {
   EXPECT_EQ(wide(100), CallStatus::kOk);
 }
 
-TEST(TirpcErrors, OfListsThatAreLongerThanTheStackIsDeep) {
+TEST(TirpcErrors, ListsDeeperThanTheStack) {
   RawClient client(stub_server().uri("shm"));
   const auto list = [&](uint32_t nodes) {
     return raw_call(client, kOdd, kOddList, [nodes](Encoder& out) {
@@ -550,7 +550,7 @@ TEST_F(HostileReplies, ThatAreRightAreTaken) {
   EXPECT_EQ(get([](Encoder& out) { out.put_u32(12345); }), RPC_SUCCESS);
 }
 
-TEST(TirpcErrors, OfRepliesThatAreLargerThanTheCallerSaid) {
+TEST(TirpcErrors, RepliesLargerThanTheCallerSaid) {
   RawServer server(kKv, {{KV_LIST, [](rrdk::ServerCall call) {
                             Encoder& out = call.results();
                             for (int i = 0; i < 1000; ++i) {
@@ -576,7 +576,7 @@ TEST(TirpcErrors, OfRepliesThatAreLargerThanTheCallerSaid) {
   EXPECT_FALSE(clnt_control(client.get(), RRDK_CLSET_MAX_REPLY, &most));
 }
 
-TEST(TirpcErrors, OfAServerThatGoes) {
+TEST(TirpcErrors, AServerThatGoesAway) {
   auto server = std::make_unique<RawServer>(
       kKv,
       std::map<uint32_t, Answer>{{KV_LIST, [](rrdk::ServerCall call) { std::move(call).drop(); }}});

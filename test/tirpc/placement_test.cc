@@ -33,7 +33,7 @@ void answer_with_value(rrdk::ServerCall call) {
   std::move(call).reply();
 }
 
-TEST(TirpcPlacement, OfAResultIsWhereTheProgramHasIt) {
+TEST(TirpcPlacement, AResultIsLentToTheProgram) {
   RawServer server(kKv, {{KV_GET, answer_with_value}});
   ClientPointer client(rrdk_clnt_create(server.uri().c_str(), KV_PROG, KV_V1));
   char name[] = "name";
@@ -58,7 +58,7 @@ TEST(TirpcPlacement, OfAResultIsWhereTheProgramHasIt) {
   EXPECT_EQ(rrdk::tirpc::lent(), before);
 }
 
-TEST(TirpcPlacement, OfAResultGoesWhereTheProgramAsks) {
+TEST(TirpcPlacement, AResultGoesWhereTheProgramAsks) {
   RawServer server(kKv, {{KV_GET, answer_with_value}});
   ClientPointer client(rrdk_clnt_create(server.uri().c_str(), KV_PROG, KV_V1));
   char name[] = "name";
@@ -75,7 +75,7 @@ TEST(TirpcPlacement, OfAResultGoesWhereTheProgramAsks) {
   EXPECT_EQ(rrdk::tirpc::lent(), before);
 }
 
-TEST(TirpcPlacement, OfAnArgumentIsReadByTheServer) {
+TEST(TirpcPlacement, AnArgumentIsReadByTheServer) {
   const std::string value = pattern(kSize);
   std::atomic<int> right = 0;
   RawServer server(kKv, {{KV_PUT, [&](rrdk::ServerCall call) {
@@ -106,7 +106,7 @@ TEST(TirpcPlacement, OfAnArgumentIsReadByTheServer) {
   EXPECT_EQ(server.stats()[rrdk::Counter::kRdmaReadBytes], 2u * kSize);
 }
 
-TEST(TirpcPlacement, OfAStubServersResult) {
+TEST(TirpcPlacement, AStubServersResultIsPlaced) {
   const std::string value = pattern(kSize);
   RawClient client(stub_server().uri("shm"));
   rrdk::Call call(client.connection());
@@ -134,7 +134,7 @@ TEST(TirpcPlacement, OfAStubServersResult) {
 }
 
 // The first item is there, and what follows is not: nothing stays lent.
-TEST(TirpcPlacement, OfAReplyThatDoesNotDecodeIsTakenBack) {
+TEST(TirpcPlacement, AnUndecodableReplyIsTakenBack) {
   static constexpr rrdk::ProcedureBinding kRead2[] = {
       {.procedure = 5, .name = "READ2", .eligible_results = 2, .fixed_results = 20}};
   static constexpr rrdk::Binding kPerf = {

@@ -34,7 +34,7 @@ class AllocationTest : public test::MessageTest {
   uint64_t sum_ = 0;
 };
 
-TEST_F(AllocationTest, SteadyStateHasNone) {
+TEST_F(AllocationTest, SteadyStateAllocatesNothing) {
   encode_and_decode();
   apps::set_allocation_hook([]() noexcept { ++allocations; });
   for (int i = 0; i != 1000; ++i)

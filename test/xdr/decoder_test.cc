@@ -318,7 +318,7 @@ TEST(DecoderPlaced, PairsInOrderAndAnEmptyOneMeansInLine) {
 }
 
 // Shows: V1-WL-08, EXP-11
-TEST(DecoderPlaced, WhatIsNotDecodedIsIgnored) {
+TEST(DecoderPlaced, UndecodedItemsAreIgnored) {
   Placed p(1, kFive);
   Decoder in(p.stream.fragments(), {&p.item, 1});
   EXPECT_EQ(in.get_u32(), 1u);  // an error status: the arm has no eligible item

@@ -203,7 +203,7 @@ TEST(Connection, IsGivenUpAtAnyTime) {
 }
 
 // Who is who, and with whom an address shares limits.
-TEST(Identity, OfAHostAndOfItsNetwork) {
+TEST(Identity, IdentifiesHostsAndTheirNetworks) {
   auto at = [](const char* host) {
     return drivers::look_up(host, 1, fabric::Names::kRefused).value().endpoints.front();
   };
@@ -226,7 +226,7 @@ TEST(Identity, OfAHostAndOfItsNetwork) {
 }
 
 // Where peers come from, however many addresses they have there.
-TEST(Identity, OfAnOrigin) {
+TEST(Identity, IdentifiesOrigins) {
   auto at = [](const char* host) {
     return drivers::look_up(host, 1, fabric::Names::kRefused).value().endpoints.front();
   };

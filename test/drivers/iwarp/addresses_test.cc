@@ -137,7 +137,7 @@ TEST_F(Several, TheOneThatServedLastIsTheFirst) {
   EXPECT_EQ(connect(*place), "127.0.0.3");
 }
 
-TEST_F(Several, WhenNoneAnswersEachSaysWhy) {
+TEST_F(Several, WhenAllFailTheErrorNamesEach) {
   const Dark dark("127.0.0.2");
   set_name("two.test", {"127.0.0.2", "127.0.0.3"});
   const auto place = find(at("two.test", dark.port()));

@@ -100,7 +100,7 @@ TEST_F(Crowd, AFloodFromManyAddressesOfAHostCostsOnlyThatHostItsPlaces) {
   connect();
 }
 
-TEST(OldestOfMost, IsByAgeAmongOwnersWhoHaveAsMany) {
+TEST(OldestOfMost, BreaksTiesBetweenOwnersByAge) {
   using Visitor = std::pair<char, int>;  // its owner, and a number
   const auto goes = [](const std::list<Visitor>& visitors) {
     return drivers::oldest_of_most(visitors, &Visitor::first).second;
@@ -122,7 +122,7 @@ TEST_F(Crowd, ARequestThatIsThereIsTakenAtOnce) {
   }));
 }
 
-TEST_F(Crowd, ARequestHasSoMuchTime) {
+TEST_F(Crowd, ARequestHasATimeLimit) {
   const Bytes frame = encode(request());
   peer_.say(Bytes(frame.begin(), frame.begin() + 10));
   ASSERT_TRUE(until([&] { return !device_of(pair_).visitors().empty(); }));
@@ -228,7 +228,7 @@ TEST_F(Crowd, APeerThatNeverStopsReadingDoesNotKeepUsFromSending) {
 // TCP takes nothing for a while, cuts messages anywhere, and then takes all: copied Sends, whose
 // memory was used again at once, long ones and Writes come whole and in order, and what is to be
 // reported is, once.
-TEST_F(Crowd, WhatWaitsForTcpComesWholeAndInOrder) {
+TEST_F(Crowd, QueuedDataArrivesWholeAndInOrder) {
   constexpr uint32_t kWritten = 70'000;
   constexpr uint32_t kLong = 5'000;
   constexpr uint32_t kMostMessages = 3'000;

@@ -142,7 +142,7 @@ TEST_F(Frames, TerminatesOfAnyLengthAndContentEndTheConnection) {
   connect();
 }
 
-TEST_F(Frames, OnlyAKeyThatIsAliveHereCanBeInvalidated) {
+TEST_F(Frames, OnlyAValidLocalKeyCanBeInvalidated) {
   connect();
   const auto kill = [](uint32_t key, uint32_t number = 1) {
     return fpdu({.last = true, .opcode = Opcode::kSendInvalidate, .stag = key, .number = number},
@@ -262,7 +262,7 @@ TEST_F(Frames, RequestsMayHaveAllBitsAndAsMuchPrivateDataAsMpaHas) {
 }
 
 // It has said half of a message and stays: no turn is spent on it, and what it holds is its own.
-TEST_F(Frames, HalfAMessageKeepsNobodyFromSpeaking) {
+TEST_F(Frames, AnIncompleteMessageDoesNotBlockTheOtherDirection) {
   connect();
   const Bytes bytes = send(1, payload(100));
   peer_.say(Bytes(bytes.begin(), bytes.begin() + 60));

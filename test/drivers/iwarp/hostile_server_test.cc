@@ -77,7 +77,7 @@ class RawServer : public testing::Test {
   std::optional<MpaFrame> asked_;
 };
 
-TEST_F(RawServer, RepliesThatAreNoneEndTheAttempt) {
+TEST_F(RawServer, InvalidRepliesEndTheAttempt) {
   Bytes huge = encode(reply());
   huge[18] = std::byte{0x40};
   Bytes revision = encode(reply());
@@ -232,7 +232,7 @@ TEST_F(RawServer, IsAskedAsItUnderstands) {
   EXPECT_EQ(peer_.take_segment()->header.opcode, Opcode::kSend);
 }
 
-TEST_F(RawServer, HasSoMuchTimeToAnswer) {
+TEST_F(RawServer, HasATimeLimitToAnswer) {
   ask("?timeout=5");
   auto& qp = static_cast<QueuePair&>(*qp_);
   qp.on_tick(drivers::Clock::now() + std::chrono::seconds(4));

@@ -11,7 +11,7 @@
 namespace rrdk::iwarp::test {
 namespace {
 
-TEST_F(RawClient, RequestsThatAreNoneAreRefused) {
+TEST_F(RawClient, InvalidRequestsAreRefused) {
   const auto refusals = [&] {
     return pair_.server.counter("handshakes_refused") + pair_.server.counter("handshakes_cut") +
            pair_.server.counter("markers_refused");
@@ -150,7 +150,7 @@ TEST_F(RawClient, SmallSegmentsOfALargeMessageAreTakenTogether) {
   EXPECT_EQ(std::memcmp(window().data + kSegments - 1, last.data(), last.size()), 0);
 }
 
-TEST_F(RawClient, WhatBreaksTheProtocolIsTerminated) {
+TEST_F(RawClient, ProtocolViolationsAreTerminated) {
   connect();
   const Bytes some = payload(16);
   Bytes too_short = send(1, {});
@@ -300,7 +300,7 @@ TEST_F(RawClient, AResetIsALoss) {
 }
 
 // Our own Sends find out about the end before our Receives do.
-TEST_F(RawClient, WhatCameBeforeAResetIsReceived) {
+TEST_F(RawClient, MessagesBeforeAResetAreReceived) {
   connect();
   peer_.say(send(1, payload(100)));
   ASSERT_TRUE(until([&] { return pair_.server.completions.size() == 1; }));

@@ -78,7 +78,7 @@ TEST(Mpa, RevisionOneHasNothingInFrontOfThePrivateData) {
   EXPECT_EQ(frame.private_data.size(), 2u);
 }
 
-TEST(Mpa, WhatIsNoneIsRefused) {
+TEST(Mpa, RefusesInvalidFrames) {
   const auto verdict = [](std::vector<std::byte> bytes, MpaKind kind = MpaKind::kRequest) {
     uint32_t length = 0;
     return check_header(std::span(bytes).first<kMpaHeader>(), kind, length);

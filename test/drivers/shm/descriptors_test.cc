@@ -136,7 +136,7 @@ class Descriptors : public Hostile {
   const ptrdiff_t descriptors_ = open_descriptors();
 };
 
-TEST_F(Descriptors, OfAPacketThatIsNoneAreClosedEvenIfTheyLinger) {
+TEST_F(Descriptors, InAnInvalidPacketAreClosedEvenIfTheyLinger) {
   SlowClose slow;
   std::vector<int> fds(200, null_.get());
   fds.front() = slow.fd.get();
@@ -150,7 +150,7 @@ TEST_F(Descriptors, OfAPacketThatIsNoneAreClosedEvenIfTheyLinger) {
                          [&] { return open_descriptors() <= descriptors_ + 1; }));  // the far end
 }
 
-TEST_F(Descriptors, OfPacketsThatAreNotReadAreClosedEvenIfTheyLinger) {
+TEST_F(Descriptors, InUnreadPacketsAreClosedEvenIfTheyLinger) {
   SlowClose slow;
   auto peer = send_junk({null_.get()});  // costs the peer its connection
   const int unread = slow.fd.get();
@@ -176,7 +176,7 @@ TEST_F(Descriptors, BehindAnEmptyPacketAreClosedEvenIfTheyLinger) {
 }
 
 // A user's visitors wait while many descriptors of that user do: none is sent away.
-TEST_F(Descriptors, OfManyPacketsAtOnceCostNoHonestVisitor) {
+TEST_F(Descriptors, InManyPacketsAtOnceCostNoHonestVisitor) {
   constexpr int kPackets = 60;
   std::vector<std::unique_ptr<RawPeer>> junk;
   for (int i = 0; i < kPackets; ++i)
@@ -524,7 +524,7 @@ TEST_F(Descriptors, ThatAreLackingForARequestAreAskedFor) {
 }
 
 // Of those who connect nobody knows who they are before they are accepted.
-TEST_F(Descriptors, OfVisitorsWhomNobodyAcceptedHoldUpNoListenersEnd) {
+TEST_F(Descriptors, FromUnacceptedVisitorsDoNotDelayTheListenersEnd) {
   SlowClose slow;
   const std::string uri = new_uri();
   auto listener = honest_.server.device->listen(uri).value();
@@ -554,7 +554,7 @@ TEST_F(Descriptors, BehindManyPacketsAreClosedEvenIfTheyLinger) {
 }
 
 // A socket can be made to bring a descriptor of its sender's process with each packet.
-TEST_F(Descriptors, OfSendersAreClosedToo) {
+TEST_F(Descriptors, PidfdsOfSendersAreClosedToo) {
   constexpr int kPassPidfd = 76;  // SO_PASSPIDFD, which the C library does not know yet
   {
     int ends[2];
@@ -617,7 +617,7 @@ TEST_F(Descriptors, AreClosedByTheThreadsThatThereAre) {
 }
 
 // The end of a socket is readable until it is closed: meanwhile nobody looks at it.
-TEST_F(Descriptors, ThatDoNotCloseWakeNobody) {
+TEST_F(Descriptors, ThatDoNotCloseCauseNoWakeUps) {
   std::vector<SlowClose> slow(6);
   for (SlowClose& s : slow) {
     RawPeer peer(honest_.server, honest_.uri);
@@ -633,7 +633,7 @@ TEST_F(Descriptors, ThatDoNotCloseWakeNobody) {
 }
 
 // What can not take long to close has its own thread, and costs no place of those that may.
-TEST_F(Descriptors, ThatDoNotCloseAreNotJoinedByWhatDoes) {
+TEST_F(Descriptors, ThatDoNotCloseDoNotDelayThoseThatDo) {
   std::vector<SlowClose> slow(8);
   for (SlowClose& s : slow)
     take_slow(s);

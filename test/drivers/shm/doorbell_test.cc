@@ -27,7 +27,7 @@ using Doorbells = Hostile;
 // wants one and looks for a message. Whatever the order of these four, one of them sees the other:
 // a store must be there before the load behind it, at both ends. Nothing polls here but the peer,
 // and by itself, so that no sweep finds what was missed.
-TEST_F(Doorbells, AreRungForWhoeverHasNotSeenTheMessage) {
+TEST_F(Doorbells, AreRungForAReceiverThatHasNotSeenTheMessage) {
   constexpr uint32_t kRounds = 20'000;
   constexpr uint64_t kLongestPauseNs = 800;
   RawPeer peer(honest_.server, honest_.uri);
@@ -78,7 +78,7 @@ TEST_F(Doorbells, AreRungForWhoeverHasNotSeenTheMessage) {
 
 // The same for a sender that waits until its message is taken: the receiver says that it has taken
 // it and looks whether the sender wants a doorbell; the sender says that and looks what was taken.
-TEST_F(Doorbells, AreRungForWhoeverHasNotSeenThatItsMessageWasTaken) {
+TEST_F(Doorbells, AreRungForASenderThatHasNotSeenItsMessageTaken) {
   constexpr uint32_t kRounds = 20'000;
   constexpr uint64_t kLongestPauseNs = 800;
   RawPeer peer(honest_.server, honest_.uri);
@@ -169,7 +169,7 @@ constexpr uint64_t kMoments = 400;
 
 // A message comes at any moment while its receiver goes to sleep: the receiver finds it, or its
 // sender sees that there is somebody to wake.
-TEST_F(Doorbells, WakeWhoeverIsAboutToSleep) {
+TEST_F(Doorbells, WakeAReceiverThatIsAboutToSleep) {
   if (RRDK_TSAN)
     GTEST_SKIP() << "ThreadSanitizer's runtime can not be run one instruction at a time";
   RawPeer peer(honest_.server, honest_.uri);
@@ -205,7 +205,7 @@ TEST_F(Doorbells, WakeWhoeverIsAboutToSleep) {
 }
 
 // The keys of an end that closes die one after the other: whoever finds one dead finds why.
-TEST_F(Doorbells, WhoeverFindsAKeyDeadFindsThatItsOwnerHasClosed) {
+TEST_F(Doorbells, AnInvalidKeyShowsThatItsOwnerHasClosed) {
   if (RRDK_TSAN)
     GTEST_SKIP() << "ThreadSanitizer's runtime can not be run one instruction at a time";
   constexpr size_t kKeys = 4;

@@ -433,7 +433,7 @@ TEST_F(Hostile, DoorbellsGoWithTheLastConnectionOfTheirUser) {
   expect_bystanders_unharmed();
 }
 
-TEST_F(Hostile, ScribblingOnTheDoorbellsDisturbsNobody) {
+TEST_F(Hostile, ScribblingOnTheDoorbellsIsHarmless) {
   RawPeer peer(honest_.server, honest_.uri);
   peer.establish();
   auto* page = reinterpret_cast<DoorbellPage*>(peer.peer.doorbell_page.base());

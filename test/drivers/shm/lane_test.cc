@@ -133,7 +133,7 @@ TEST_F(HostileLane, SlotsAreRefused) {
 
 // However many peers have filled their rings: one poll takes a part, and the next ones go on where
 // it ended.
-TEST_F(HostileLane, OnePollLeavesTimeForTheRest) {
+TEST_F(HostileLane, APollIsBounded) {
   constexpr uint32_t kMost = 128;
   constexpr size_t kPeers = 3 * kMost / RawEnd::kGeometry.slots;
   std::vector<std::unique_ptr<RawPeer>> peers;
@@ -198,7 +198,7 @@ struct Checker final : LaneUser {
   uint64_t bad_lengths = 0;
 };
 
-TEST_F(HostileLane, WhatWasCheckedIsWhatIsUsed) {
+TEST_F(HostileLane, ValuesAreUsedAsTheyWereChecked) {
   const char* factor = std::getenv("RRDK_LANE_FACTOR");  // as in test/fabric/lane_test.cc
   const uint64_t messages = 20'000 * (factor != nullptr ? std::strtoull(factor, nullptr, 0) : 1);
   RawPeer peer(honest_.server, honest_.uri);
@@ -261,7 +261,7 @@ TEST_F(HostileLane, WhatWasCheckedIsWhatIsUsed) {
 
 // A message for the lane comes at any moment while its receiver goes to sleep, and there is no
 // Receive for it: the receiver finds it, or its sender sees that there is somebody to wake.
-TEST_F(HostileLane, WakesWhoeverIsAboutToSleep) {
+TEST_F(HostileLane, WakesAReceiverThatIsAboutToSleep) {
   if (RRDK_TSAN)
     GTEST_SKIP() << "ThreadSanitizer's runtime can not be run one instruction at a time";
   constexpr uint64_t kMoments = 150;

@@ -64,13 +64,13 @@ void expect_all_read_only(RawEnd& peer) {
   expect_read_only(peer.told.back().descriptors[0].get());
 }
 
-TEST_F(PeerMemory, AClientCanNotWriteAServersMemory) {
+TEST_F(PeerMemory, AClientCannotWriteAServersMemory) {
   RawPeer peer(honest_.server, honest_.uri);
   peer.establish();
   expect_all_read_only(peer);
 }
 
-TEST_F(PeerMemory, AServerCanNotWriteAClientsMemory) {
+TEST_F(PeerMemory, AServerCannotWriteAClientsMemory) {
   RawServer server(client_, new_uri());
   server.establish();
   expect_all_read_only(server);
@@ -260,7 +260,7 @@ class LittleMemory {
 };
 
 // It is we who lack something, and both ends say so.
-TEST_F(PeerMemory, ThatCanNotBeMappedIsNoFaultOfThePeer) {
+TEST_F(PeerMemory, ThatCannotBeMappedIsNotThePeersFault) {
   RawPeer peer(honest_.server, honest_.uri);
   peer.establish();
   constexpr size_t kBytes = size_t{64} << 20;
@@ -297,7 +297,7 @@ TEST_F(PeerMemory, APeersMemoryHasABound) {
 }
 
 // Memory that comes and goes counts while it is there, also if more of it was shown meanwhile.
-TEST_F(PeerMemory, WhatIsTakenBackCountsNoMore) {
+TEST_F(PeerMemory, RemovedRegionsNoLongerCount) {
   constexpr uint32_t kComesAndGoes = 8;
   const std::string uri = new_uri();
   auto listener = honest_.server.device->listen(uri + "?peer_memory=16K").value();

@@ -154,7 +154,7 @@ TEST_F(Rendezvous, ASocketOfSomethingElseIsNotReplaced) {
   EXPECT_EQ(connect_error(), Errc::kNotAPeer);
 }
 
-TEST_F(Rendezvous, ASocketThatNobodyServesIsReplaced) {
+TEST_F(Rendezvous, AnUnservedSocketIsReplaced) {
   foreign_socket(SOCK_SEQPACKET).reset();
   ASSERT_TRUE(exists());
   EXPECT_EQ(connect_error(), Errc::kNotFound);

@@ -43,7 +43,7 @@ TEST(Address, ThatIsWrongSaysWhy) {
   }
 }
 
-TEST(Status, NamesWhoIsAtFault) {
+TEST(Status, NamesTheEndAtFault) {
   using fabric::WcStatus;
   EXPECT_EQ(status_of(IBV_WC_SUCCESS), WcStatus::kSuccess);
   EXPECT_EQ(status_of(IBV_WC_WR_FLUSH_ERR), WcStatus::kFlushed);
@@ -61,7 +61,7 @@ TEST(Status, NamesWhoIsAtFault) {
     EXPECT_NE(status_of(static_cast<ibv_wc_status>(status)), WcStatus::kSuccess) << status;
 }
 
-TEST(Status, OfAReceiveThatIsTooShort) {
+TEST(Status, TooShortReceiveIsALengthError) {
   using fabric::WcStatus;
   for (const ibv_wc_status status :
        {IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_QP_OP_ERR, IBV_WC_REM_INV_REQ_ERR})
@@ -71,12 +71,12 @@ TEST(Status, OfAReceiveThatIsTooShort) {
   EXPECT_EQ(status_of_receive(IBV_WC_LOC_PROT_ERR), WcStatus::kLocalProtection);
 }
 
-TEST(Status, OfWhatWeRefusedIsOurFault) {
+TEST(Status, RefusedByUsIsALocalError) {
   EXPECT_EQ(status_of_refused(IBV_WC_REM_ACCESS_ERR), fabric::WcStatus::kLocalProtection);
   EXPECT_EQ(status_of_refused(IBV_WC_WR_FLUSH_ERR), fabric::WcStatus::kFlushed);
 }
 
-TEST(Status, OfFailedConnects) {
+TEST(Status, FailedConnectsHaveErrorCodes) {
   EXPECT_EQ(drivers::code_of(-ECONNREFUSED), Errc::kNotFound);
   EXPECT_EQ(drivers::code_of(ENODEV), Errc::kNotFound);
   EXPECT_EQ(drivers::code_of(-ETIMEDOUT), Errc::kTimeout);
