@@ -30,7 +30,7 @@ class BackToBack : public Pair {
   }
 };
 
-// What holds in every version.
+// Tests that hold in every version.
 class EachVersion : public BackToBack, public testing::WithParamInterface<proto::Wire> {
  protected:
   void connect(ConnectionOptions client = {}, ConnectionOptions server = {}, uint32_t reads = 16) {
@@ -112,15 +112,15 @@ TEST_P(EachVersion, EligibleArgumentsMoveInReadChunks) {
   EXPECT_EQ(sent_type(*a, 0), proto::MessageType::kMsg);
   for (const fabric::SendWr& wr : a->qp.log)
     EXPECT_TRUE(wr.op != Op::kBindKey || wr.rights == fabric::Rights::kRemoteRead);
-  // Bound before the Send, invalidated after the reply, one of them by nobody else.
+  // The keys are bound before the Send and invalidated after the reply.
   EXPECT_EQ(a->qp.log[0].op, Op::kBindKey);
   EXPECT_EQ(a->qp.log[3].op, Op::kSend);
-  // In draft-04 the call names one for the reply's Send to invalidate.
+  // In draft-04 the call names one of them for the reply's Send to invalidate.
   uint32_t by_reply = GetParam() == proto::Wire::kDraft04 ? 1 : 0;
   EXPECT_EQ(a->qp.count(Op::kInvalidateKey), 3 - by_reply);
 }
 
-// Devices without memory windows make a key when they hear what it is for.
+// Devices without memory windows make a key only when they know what it is for.
 TEST_P(EachVersion, KeysGoByTheNamesThatTheDeviceGivesThem) {
   connect();
   a->qp.renames_keys = true;

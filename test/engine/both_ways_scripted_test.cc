@@ -1,5 +1,5 @@
-// Calls in the other direction (RFC 8167), one end of which is the engine's, while a script plays
-// the other: what a client refuses or drops, and what a server makes of answers.
+// Calls in the other direction (RFC 8167). One end is the engine's and a script plays the other:
+// what a client refuses or drops, and how a server takes answers.
 #include "scripted_test.h"
 
 namespace rrdk::engine::test {
@@ -122,12 +122,13 @@ TEST_F(ScriptedBothWays, AnErrorEndsTheCallThatItIsFor) {
   end->engine->reply(*std::exchange(end->held, {}).front());
 }
 
-// Errors have no direction word, and need none: an XID in one is its receiver's own.
+// Errors have no direction word and need none: the XID in an error belongs to the receiver of the
+// error.
 // Shows: V2D4-DIR-05
 TEST_F(ScriptedBothWays, AnErrorIsNeverForACallOfThePeers) {
   client({.credits = 4, .backward_credits = 4}, Speaks::kTwo);
   expect_forward_works(2);
-  end->handler = nullptr;  // the server's calls stay here
+  end->handler = nullptr;  // the server's calls stay unanswered
   OutgoingCall call;
   submit(call);
   const uint32_t xid = word(only_sent(), 0);
@@ -138,7 +139,7 @@ TEST_F(ScriptedBothWays, AnErrorIsNeverForACallOfThePeers) {
   EXPECT_EQ(call.status, CallStatus::kRemoteError);
   EXPECT_EQ(call.error.code, proto::ErrorCode::kSystem);
   EXPECT_EQ(end->held.size(), 1u);
-  // The same XID again: there is no call of ours any more, though one of the server's.
+  // The same XID again: our call has ended, but the server's with this XID has not.
   peer_side->say(Wire{xid, 2, 4, kError, 10});
   EXPECT_EQ(counters().refusals[Refusal::kUnknownXid], 1u);
   EXPECT_TRUE(peer_side->take().empty());
@@ -155,9 +156,9 @@ TEST_F(ScriptedBothWays, AnErrorIsNeverForACallOfThePeers) {
   end->ended.clear();
 }
 
-// A client's Backward Request Support that the server can not read (its properties are switched
-// off; the value is none) is the default: calls without chunks, also of a server that would have
-// them.
+// If a server cannot read a client's Backward Request Support (its properties are switched off, or
+// the value is invalid), the default applies: calls without chunks, even from a server that could
+// send chunks.
 // Shows: V2D4-PROP-33
 TEST_F(ScriptedBothWays, UnreadableBackwardSupportMeansTheDefault) {
   for (bool reads_properties : {false, true}) {
@@ -201,7 +202,8 @@ TEST_F(ScriptedBothWays, UnreadableBackwardSupportMeansTheDefault) {
   }
 }
 
-// Neither end's keys are killed by what answers no call of it: a call, or transport properties.
+// A message that does not answer a call invalidates no key of either end: a call, or transport
+// properties.
 // Shows: PD-31
 TEST_F(ScriptedBothWays, OnlyAnAnswerKillsAKey) {
   constexpr uint32_t kUpdProp = 9;
@@ -254,7 +256,7 @@ TEST_F(ScriptedBothWays, ShortMessagesGrantNothing) {
   end->engine->reply(*std::exchange(end->held, {}).front());
 }
 
-// Calls beyond the grant have a limit in this direction, too.
+// There is a limit on calls beyond the grant in this direction, too.
 TEST_F(ScriptedBothWays, AServerThatCallsBeyondItsCreditsIsDisconnected) {
   client({.credits = 4, .backward_credits = 2, .overrun_limit = 8});
   end->handler = nullptr;

@@ -37,7 +37,8 @@ class BothWays : public Pair, public testing::WithParamInterface<proto::Wire> {
     write(call.message, 0, kCall, items, id);
     end.engine->submit(call);
   }
-  // The first call is the client's: a server does not know before what its client speaks.
+  // The client makes the first call: until then the server does not know which version its client
+  // speaks.
   void open_up() {
     OutgoingCall call;
     submit(*a, call);
@@ -169,7 +170,8 @@ TEST_P(BothWays, BothDirectionsAtTheirLimitsMeetReceives) {
   }
   run();
   for (uint32_t round = 0; round < 2 * kCalls && (!a->held.empty() || !b->held.empty()); ++round) {
-    // Answered only when nothing else moves: everything that may be on its way is.
+    // The calls are answered only when nothing else moves, so that everything that may be on its
+    // way is.
     for (End* end : {a.get(), b.get()}) {
       for (ServedCall* call : std::exchange(end->held, {}))
         answer(*end, *call);
@@ -192,7 +194,7 @@ TEST_P(BothWays, TheSmallerThresholdIsTheLargestMessage) {
   const bool is_one = GetParam() == proto::Wire::kVersion1;
   const uint32_t limit = is_one ? 1024 : 4096;
   const uint32_t fixed = proto::min_header(GetParam()) + 12 + 4;
-  // What fits is smaller to the server, and then to the client.
+  // The threshold is smaller toward the server first, then toward the client.
   for (bool to_server : {true, false}) {
     if (a != nullptr)
       finish();
@@ -207,7 +209,7 @@ TEST_P(BothWays, TheSmallerThresholdIsTheLargestMessage) {
     EXPECT_EQ(does_not.status, CallStatus::kTooLarge);
     EXPECT_EQ(sent(*b, b->qp.count(fabric::Op::kSend) - 1).size(), limit);
 
-    // And the largest reply.
+    // The largest reply, too.
     for (uint32_t more : {0u, 4u}) {
       a->handler = [&](ServedCall& call) { answer(*a, call, {{limit - fixed + more}}); };
       OutgoingCall call;
@@ -277,7 +279,7 @@ TEST_P(BothWaysInDraft04, ChunksGoBackwardWhereBothEndsSaySo) {
   }
 }
 
-// It sends invalidations all the same: that is another ability.
+// It still sends invalidations: that is a separate ability.
 // Shows: BIDIR-21, V2D4-RINV-02, V2D4-RINV-06
 TEST_P(BothWaysInDraft04, AServerWhoseKeysCannotBeInvalidatedNamesNone) {
   for (bool takes : {false, true}) {
@@ -313,7 +315,7 @@ TEST_P(BothWaysInDraft04, NoCallGoesToAClientThatSaysItTakesNone) {
   open_up();
 }
 
-// What would move in chunks in the other direction stays inline, or is not sent.
+// Data that would move in chunks in the other direction stays inline, or is not sent.
 // Shows: BIDIR-10, PD-35, V2D4-PROP-18
 TEST_P(BothWays, BackwardCallsHaveNoChunks) {
   connect();
@@ -367,7 +369,7 @@ TEST_P(BothWays, ALostConnectionEndsCallsOfBothDirections) {
   EXPECT_TRUE(a->engine->idle());
 }
 
-// An unanswered backward call costs a backward credit, and not the connection.
+// An unanswered backward call costs a backward credit, but not the connection.
 TEST_P(BothWays, ACallThatIsGivenUpOnDoesNotEndTheConnection) {
   connect();
   open_up();
@@ -387,7 +389,8 @@ TEST_P(BothWays, ACallThatIsGivenUpOnDoesNotEndTheConnection) {
   EXPECT_EQ(next.status, CallStatus::kOk);
 }
 
-// A client that no one calls, and a server that calls nobody, have Receives for nothing else.
+// A client that is never called and a server that makes no calls post no Receives for the other
+// direction.
 TEST_P(BothWays, WithoutBackwardCallsThereAreNoMoreReceives) {
   ConnectionOptions plain{.role = Role::kRequester, .credits = 8};
   End end(plain, *memory, *pool);
@@ -399,8 +402,8 @@ TEST_P(BothWays, WithoutBackwardCallsThereAreNoMoreReceives) {
   other.disconnect();
 }
 
-// Replies that are kept leave Receives without buffers: what is left is promised once, and calls
-// can not take all of it. The fabric fails the test when a Send finds no Receive.
+// Kept replies leave Receives without buffers. The remaining buffers are promised once, and calls
+// cannot take all of them. The fabric fails the test if a Send finds no Receive.
 class FewBuffers : public BothWays {
  protected:
   FewBuffers() : few_(make({{4096, 11}, {65536, 4}})) {}
@@ -437,7 +440,7 @@ TEST_P(FewBuffers, EachDirectionKeepsReceives) {
     }
     EXPECT_EQ(b->qp.receives.size(), 5u) << "the test is about Receives without buffers";
 
-    // The client still has the grant of when there were more.
+    // The client still has the grant from when there were more Receives.
     b->handler = nullptr;
     OutgoingCall forward[4], backward[4];
     for (int i = 0; i < 4; ++i) {
@@ -451,7 +454,7 @@ TEST_P(FewBuffers, EachDirectionKeepsReceives) {
     for (const OutgoingCall& call : backward)
       EXPECT_EQ(call.status, CallStatus::kOk);
 
-    // With a lower one, all of that in use, there is a Receive for the server's calls.
+    // With a lower grant, all of it in use, there is a Receive for the server's calls.
     for (OutgoingCall& call : forward)
       submit(*a, call);
     run();

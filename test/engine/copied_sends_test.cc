@@ -1,5 +1,5 @@
-// Sends that the driver copies when they are posted (fabric/work.h): calls end without a
-// completion.
+// Sends that the driver copies when they are posted (fabric/work.h): calls end without waiting for
+// a completion.
 #include <gtest/gtest.h>
 
 #include "pair.h"
@@ -38,7 +38,7 @@ TEST_F(CopiedSends, CallsEndWithoutACompletionOfTheirSends) {
   EXPECT_FALSE(b->qp.log.empty());
 }
 
-// The slots of the send queue come back with a signaled one among them.
+// A signaled Send among them gives the slots of the send queue back.
 TEST_F(CopiedSends, MoreThanTheSendQueueHolds) {
   constexpr uint32_t kCalls = 200;
   connect({.send_wrs = 16}, {.send_wrs = 16});
@@ -54,8 +54,8 @@ TEST_F(CopiedSends, MoreThanTheSendQueueHolds) {
   EXPECT_LE(signaled(*a), kCalls / 3);
 }
 
-// Neither a list nor a completion: the peer has the call when submit() returns, and a call that was
-// answered is over when reply() does.
+// There is neither a list nor a completion: the peer has the call when submit() returns, and an
+// answered call has ended when reply() returns.
 TEST_F(CopiedSends, GoAtOnceWhereTheDriverTakesThem) {
   connect({.send_wrs = 8}, {.send_wrs = 8});
   a->qp.sends_now = b->qp.sends_now = true;
@@ -77,8 +77,8 @@ TEST_F(CopiedSends, GoAtOnceWhereTheDriverTakesThem) {
   EXPECT_EQ(signaled(*a) + signaled(*b), 0u);
 }
 
-// Who is told of a call's end may answer another one, whose end it is told of, and so on: each from
-// the posting, not from within the last one's answer.
+// A completion callback may answer another call, whose completion callback may do the same. Each
+// callback is called from the posting, not from within the previous answer.
 TEST_F(CopiedSends, CompletionCallbacksDoNotNest) {
   connect();
   a->qp.sends_now = b->qp.sends_now = true;
@@ -150,7 +150,7 @@ TEST_F(CopiedSends, LongerOnesAreReported) {
   EXPECT_EQ(signaled(*b), 1u);
 }
 
-// The Bind reports as little as the Send behind it.
+// Neither the Bind nor the Send behind it is reported.
 TEST_F(CopiedSends, CallsWithAReadChunkEndWithoutACompletionToo) {
   connect();
   const std::vector<Item> items = {{4096, true}};
@@ -164,7 +164,7 @@ TEST_F(CopiedSends, CallsWithAReadChunkEndWithoutACompletionToo) {
   EXPECT_EQ(signaled(*a), 0u);
 }
 
-// Its memory is in use until the Write is done, which says so itself.
+// The memory of a result is in use until its Write is done, and the Write's completion says so.
 TEST_F(CopiedSends, TheWriteOfAResultIsReported) {
   connect();
   const std::vector<Item> items = {{4096, true}};
@@ -193,7 +193,7 @@ TEST_F(CopiedSends, BehindBindsOfAConnectionThatEndsBeforeTheyArePosted) {
   EXPECT_EQ(call.status, CallStatus::kConnectionLost);
 }
 
-// Its bytes are in use until it is posted.
+// The bytes of a Send are in use until it is posted.
 TEST_F(CopiedSends, ACallThatIsCancelledBeforeItIsPostedEndsWhenItIs) {
   connect({.lend_ns = 0});
   b->handler = [](ServedCall&) {};

@@ -91,14 +91,14 @@ struct End final : Upcalls {
   std::function<void(OutgoingCall&)> on_ended;
   bool grows = true;  // whether larger Receives may be taken
   uint64_t calls = 0;
-  std::vector<ServedCall*> held;  // calls not answered yet, without a handler
+  std::vector<ServedCall*> held;  // calls not answered yet, if there is no handler
   std::vector<OutgoingCall*> ended;
-  std::vector<uint32_t> failed;          // XIDs, as on_access_failed() told
-  std::vector<uint32_t> failed_earlier;  // and those that failed_before() knows
+  std::vector<uint32_t> failed;          // XIDs passed to on_access_failed()
+  std::vector<uint32_t> failed_earlier;  // XIDs for which failed_before() returns true
   uint32_t asked = 0;                    // for such
 };
 
-// Memory and a pool; both must be whole when a test is over.
+// Memory and a pool; both must be whole when a test ends.
 class EngineTest : public testing::Test {
  protected:
   explicit EngineTest(std::vector<SizeClass> classes = {{4096, 1024}, {16384, 64}, {65536, 32}}) {

@@ -1,4 +1,5 @@
-// What may be registered, and what is told to who may not (draft-04 sections 4.3 and 5.4.2).
+// Which types may be registered, and the errors for those that may not (draft-04 sections 4.3 and
+// 5.4.2).
 #include "extensions_test.h"
 
 namespace rrdk::engine::test {

@@ -16,7 +16,7 @@ constexpr uint32_t kOptional = 5;
 constexpr uint32_t kCall = 0, kReply = 1;
 constexpr uint32_t kAnswers = TestExtensions::kAnswers;
 
-// Words that both drafts have, or only draft-04.
+// Words that exist in both drafts, or only in draft-04.
 class WithOptions : public ResponderTest, public testing::WithParamInterface<proto::Wire> {
  protected:
   bool is_00() const { return GetParam() == proto::Wire::kDraft00; }
@@ -66,7 +66,7 @@ TEST_P(WithOptions, ARequestIsAnsweredByAnOptionOfItsFeature) {
   EXPECT_EQ(word(only_answer(), type_at()), 121u);
 }
 
-// The answer's message is a reply, as its direction says.
+// The direction of the answer's message says that it is a reply.
 // Shows: V2D4-DIR-02
 TEST_P(WithOptions, AMessageBehindItIsHandedOver) {
   ResponderTest::connect(with(extensions));
@@ -115,7 +115,7 @@ TEST_P(WithOptions, FaultsInARequestAreReported) {
   expect_alive();
 }
 
-// They count as calls, so that more than the credits allow end the connection as calls do.
+// They count as calls: more than the credits allow end the connection, as calls do.
 // Shows: V2D0-OPT-06
 TEST_P(WithOptions, RequestsBeyondTheCreditsAreCountedUpToALimit) {
   ResponderTest::connect(with(extensions, {.credits = 4, .overrun_limit = 3}));
@@ -138,7 +138,7 @@ TEST_P(WithOptions, RequestsBeyondTheCreditsAreCountedUpToALimit) {
 
 class OptionsOfAClient : public WithOptions {
  protected:
-  // A message of a registered type, as the upper layer has one.
+  // A message of a registered type, as the upper layer sends it.
   struct Asking {
     Asking(uint32_t type, Bytes info_in, Bytes payload_in = {})
         : info(std::move(info_in)), payload(std::move(payload_in)) {
@@ -186,7 +186,7 @@ class OptionsOfAClient : public WithOptions {
     EXPECT_EQ(asking.call.status, status) << to_string(asking.call.status);
     end->ended.clear();
   }
-  // What is said changes nothing.
+  // Ignored messages change nothing.
   void expect_ignored(const Wire& message, Refusal reason) {
     uint64_t before = counters().refusals[reason];
     peer_side->say(message);
@@ -217,7 +217,7 @@ TEST_P(OptionsOfAClient, ARequestHasTheWordsOfACall) {
   EXPECT_TRUE(asking.option.answer_payload.empty());
   EXPECT_EQ(end->engine->requester().window.size(), 6u);
   EXPECT_EQ(end->engine->requester().window.in_flight(), 0u);
-  // XIDs are of the same space as those of calls.
+  // Their XIDs come from the same space as those of calls.
   Asking next(110, Wire{kAnswers}, Wire{0, kCall, 8, 9});
   uint32_t other = send(next);
   EXPECT_NE(other, xid);
@@ -271,7 +271,8 @@ TEST_P(OptionsOfAClient, ErrorsAreToldApart) {
   expect_end(unknown, CallStatus::kRemoteError);
   EXPECT_EQ(unknown.call.error.code, proto::ErrorCode::kBadOption);
   EXPECT_EQ(extensions.errors[Why::kUnsupported], 1u);
-  // A first message that was refused so says nothing of the other draft.
+  // If a first message is refused in this way, that does not mean that the peer speaks the other
+  // draft.
   EXPECT_EQ(end->engine->version(), 2u);
   xid = send(refused);
   peer_side->say(Wire{xid, 2, 4, kError, system()});
@@ -380,7 +381,7 @@ TEST_P(OptionsOfAClient, UnsolicitedAnswersChangeNothing) {
   peer_side->say(rpc_reply(xid));
   EXPECT_EQ(call.status, CallStatus::kOk);
   end->ended.clear();
-  // One that was given up on has its credit until it is answered.
+  // A request that was given up holds its credit until it is answered.
   Asking late(100, Wire{kAnswers});
   late.call.deadline_ns = 5;
   xid = send(late);
@@ -392,7 +393,7 @@ TEST_P(OptionsOfAClient, UnsolicitedAnswersChangeNothing) {
   EXPECT_EQ(end->engine->requester().window.in_flight(), 0u);
 }
 
-// A call of the server's that waits in its Receive, where a peer over shm can still change it.
+// A call from the server that waits in its Receive, where a peer over shm can still change it.
 TEST_P(OptionsOfAClient, AClientServesNoneEvenIfAWaitingCallBecomesOne) {
   connect({.credits = 4, .backward_credits = 1});
   Asking settles(100, Wire{kAnswers});
@@ -436,8 +437,8 @@ TEST_P(OptionsOfAClient, TheyEndWithTheirConnection) {
   expect_end(sent, CallStatus::kConnectionLost);
 }
 
-// Anything that is nearly right, at both ends: each has one answer or none, nothing is lost, and
-// what was checked is within its bounds.
+// Messages that are almost valid, at both ends: each gets one answer or no answer, nothing is lost,
+// and the checked values are within their bounds.
 TEST_P(OptionsOfAClient, NearlyRightOnesDoNoHarm) {
   std::mt19937_64 random(rrdk::test::run_seed());
   auto below = [&](uint32_t n) { return static_cast<uint32_t>(random() % n); };

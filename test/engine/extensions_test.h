@@ -1,4 +1,4 @@
-// A registry for tests, and what its functions were told.
+// A registry for tests that records the calls of its functions.
 #pragma once
 
 #include <map>
@@ -9,8 +9,9 @@
 
 namespace rrdk::engine::test {
 
-// 100 is asked and answered by 101 (both served, so that either may ask); their data is whole
-// words, of which the first of 100 says what to answer. 110 and 111 have a message behind them.
+// 100 is a request and 101 its answer (both are served, so that either may be sent as a request).
+// Their data is whole words, and the first word of 100 selects the answer. 110 and 111 are followed
+// by a message.
 struct TestExtensions {
   using Why = OptionError::Why;
   static constexpr uint32_t kAnswers = 1, kSaysNothing = 2, kSaysNonsense = 3;
@@ -53,8 +54,9 @@ struct TestExtensions {
         EXPECT_FALSE(
             answer.set(request.type == 120 ? 100 : 120, request.info));  // of another feature
         EXPECT_FALSE(answer.set(request.type, Bytes(3)));                // which check() refuses
-        EXPECT_FALSE(answer.set(request.type, Bytes(1028)));             // longer than any
-        EXPECT_FALSE(answer.set(request.type, request.info, Bytes(8)));  // not a message, or a call
+        EXPECT_FALSE(answer.set(request.type, Bytes(1028)));             // too long for any type
+        // neither a message nor a call
+        EXPECT_FALSE(answer.set(request.type, request.info, Bytes(8)));
         return;
       default: {
         Bytes message = payload;

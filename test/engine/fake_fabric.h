@@ -22,7 +22,7 @@ namespace rrdk::engine::test {
 
 using Bytes = std::vector<std::byte>;
 
-// True while the engine runs, as against its surroundings: what counts when allocations are
+// True while the engine runs, false while its surroundings run: decides which allocations are
 // counted.
 inline thread_local bool in_engine = false;
 struct EngineScope {
@@ -34,10 +34,10 @@ struct EngineScope {
 // The other end of a queue pair: an engine's, or a script's.
 class RemoteSide {
  public:
-  // Null: the access is refused.
+  // Returns null if the access is refused.
   virtual std::byte* access(uint32_t key, uint64_t address, uint32_t length,
                             fabric::Rights rights) = 0;
-  // False: no Receive is posted, or it is too small.
+  // Returns false if no Receive is posted, or it is too small.
   virtual bool receive(const Bytes& message, std::optional<uint32_t> invalidate) = 0;
 
  protected:
@@ -57,11 +57,11 @@ class FakeQueuePair final : public fabric::QueuePair, public RemoteSide {
   uint32_t depth = 256;
   bool in_error = false;
   bool disconnected = false;
-  bool expect_refusals = false;  // a dead key, or a refused access, is what the test is about
-  uint32_t fail_invalidate = 0;  // the next so many invalidations fail
+  bool expect_refusals = false;  // if the test is about a dead key or a refused access
+  uint32_t fail_invalidate = 0;  // how many of the next invalidations fail
   uint32_t keys_left = UINT32_MAX;
-  bool sends_now = false;  // what is not to be posted
-  uint32_t reads_now = 0;  // likewise: so many more Reads
+  bool sends_now = false;  // which requests are refused
+  uint32_t reads_now = 0;  // likewise: how many more Reads are accepted
   uint32_t listed_posts = 0;
   uint64_t sent_now = 0;
   bool renames_keys = false;     // as devices do whose keys come from registrations
@@ -74,12 +74,12 @@ class FakeQueuePair final : public fabric::QueuePair, public RemoteSide {
   };
   std::map<uint32_t, Name> named;   // by name_key()
   std::vector<fabric::SendWr> log;  // everything executed
-  std::vector<Bytes> messages;      // of the Sends in it
+  std::vector<Bytes> messages;      // Sends in the queue
   std::deque<fabric::SendWr> posted;
   std::deque<fabric::ReceiveWr> receives;
   std::deque<fabric::Completion> send_completions;
   std::deque<fabric::Completion> receive_completions;
-  uint64_t read_so_far = 0;  // of Reads in flight, too
+  uint64_t read_so_far = 0;  // Reads in flight, too
   uint32_t reads_in_flight = 0;
   uint32_t max_reads_in_flight = 0;
 
@@ -119,7 +119,7 @@ class FakeQueuePair final : public fabric::QueuePair, public RemoteSide {
 
   uint64_t read_bytes() const override { return read_so_far; }
 
-  // QueuePair, for what the engine posts itself.
+  // QueuePair: for requests that the engine posts itself.
   uint32_t post_send(std::span<const fabric::SendWr> wrs) override {
     EngineScope outside(false);
     listed_posts += !wrs.empty();
@@ -182,7 +182,7 @@ class FakeQueuePair final : public fabric::QueuePair, public RemoteSide {
     return true;
   }
 
-  // RemoteSide, for the peer
+  // RemoteSide: for the peer
   std::byte* access(uint32_t key, uint64_t address, uint32_t length,
                     fabric::Rights rights) override {
     auto found = keys.find(key);
@@ -213,7 +213,7 @@ class FakeQueuePair final : public fabric::QueuePair, public RemoteSide {
     return true;
   }
 
-  // Takes what the engine wants posted.
+  // Takes the requests that the engine wants to post.
   void post(Connection& engine) {
     for (const fabric::ReceiveWr& wr : engine.receives())
       receives.push_back(wr);
@@ -229,7 +229,7 @@ class FakeQueuePair final : public fabric::QueuePair, public RemoteSide {
       flush();
   }
 
-  // Executes the oldest request. False: there is none.
+  // Executes the oldest request. Returns false if there is none.
   bool execute_one() {
     if (posted.empty())
       return false;
@@ -249,7 +249,7 @@ class FakeQueuePair final : public fabric::QueuePair, public RemoteSide {
     return true;
   }
 
-  // To error: everything is flushed.
+  // Moves the queue pair to the error state: everything is flushed.
   void fail() {
     in_error = true;
     flush();
@@ -295,7 +295,7 @@ class FakeQueuePair final : public fabric::QueuePair, public RemoteSide {
     }
     max_reads_in_flight = std::max(max_reads_in_flight, reads_in_flight);
   }
-  // The engine may do with its own bytes what it likes from here on.
+  // From here on the engine may change its own bytes.
   void copy(fabric::SendWr& wr) {
     EXPECT_FALSE(wr.signaled);
     Bytes& bytes = copies_.emplace_back();

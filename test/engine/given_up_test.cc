@@ -1,5 +1,5 @@
-// Calls that end before their answer: what the peer may still do with their memory, who is told
-// when it can not any more, and what becomes of the connection.
+// Calls that end before they are answered: what the peer may still do with their memory, when the
+// release of this memory is reported, and how the connection continues.
 #include <limits>
 
 #include "pair.h"
@@ -25,20 +25,20 @@ class GivenUp : public Pair {
     a->ended.clear();
     b->handler = nullptr;
   }
-  // Both directions: a Read chunk of the message's own buffer, and a Write chunk.
+  // Both directions: a Read chunk from the message's own buffer, and a Write chunk.
   void submit(OutgoingCall& call) {
     write(call.message, 0, 0, {{kItem, true}});
     a->engine->submit(call);
     run();
     ASSERT_EQ(a->qp.bound_keys(), 1u + (call.results.empty() ? 0 : 1));
   }
-  // It ends for its caller at once, and the peer knows nothing of it.
+  // The call ends for its caller at once; the peer is not told.
   void submit_and_cancel(OutgoingCall& call) {
     submit(call);
     a->engine->cancel(call);
     expect_ended(call, CallStatus::kCancelled);
   }
-  // Room of the caller's own, or of a buffer that goes with the call.
+  // Result memory of the caller's own, or from a buffer that goes with the call.
   void offer(OutgoingCall& call, bool own) {
     Buffer buffer = memory->get(kItem);
     span = buffer.first(kItem);
@@ -131,7 +131,8 @@ TEST_F(GivenUp, ADeadlineLendsToo) {
   expect_alive();
 }
 
-// The object is the caller's again at once, and what was sent with it before goes its own way.
+// The caller may use the object again at once; the messages sent with it before are processed
+// independently.
 TEST_F(GivenUp, TheSameObjectIsSubmittedAgainWhileItsFirstCallIsLent) {
   connect({.credits = 4});
   OutgoingCall call;
@@ -162,7 +163,7 @@ TEST_F(GivenUp, MemoryOfTheCallersIsFencedBeforeItHearsOfTheEnd) {
   expect_ended(call, CallStatus::kCancelled);
   EXPECT_TRUE(a->qp.keys.empty());
   EXPECT_EQ(counters().calls_lent, 0u);
-  // The server's write is refused, and costs the connection.
+  // The server's Write is refused, and that ends the connection.
   a->qp.expect_refusals = b->qp.expect_refusals = true;
   answer({{kItem, true}});
   EXPECT_TRUE(b->engine->wants_disconnect());
@@ -186,7 +187,7 @@ TEST_F(GivenUp, ACallWithAReleaseCallbackLendsItsOwnMemory) {
   EXPECT_EQ(released, 1);
 }
 
-// That is for whoever made the call to tell: the engine has nothing of it any more.
+// The caller reports the release of an answered call itself: the engine no longer has the call.
 TEST_F(GivenUp, ACallThatIsAnsweredInTimeReleasesNothing) {
   connect();
   OutgoingCall call;
@@ -218,7 +219,7 @@ TEST_F(GivenUp, AfterTheBoundTheKeysAreRevoked) {
   EXPECT_EQ(counters().lends_expired, 1u);
   EXPECT_EQ(a->engine->requester().window.in_flight(), 1u)
       << "the credit is the server's to give back";
-  // A server that does nothing with the memory answers later still.
+  // A server that does not use the memory still answers later.
   b->engine->responder().set_granted_credits(32);
   answer();
   EXPECT_EQ(a->engine->requester().window.in_flight(), 0u);
@@ -249,7 +250,7 @@ TEST_F(GivenUp, TheEndOfTheConnectionReleasesWhatWasLent) {
   EXPECT_TRUE(a->engine->idle());
 }
 
-// A message whose Send has not completed is in use, chunks or not.
+// A message is in use until its Send has completed, with or without chunks.
 TEST_F(GivenUp, ACallWhoseSendIsOnItsWayEndsAtOnce) {
   connect();
   OutgoingCall call;
@@ -264,7 +265,8 @@ TEST_F(GivenUp, ACallWhoseSendIsOnItsWayEndsAtOnce) {
   expect_alive();
 }
 
-// What waits for the send queue is sent from what was lent, after its caller has its object back.
+// A message that waits for the send queue is sent from the lent memory, after the caller has its
+// object back.
 TEST_F(GivenUp, ACallThatWaitsForTheSendQueueIsSentAllTheSame) {
   constexpr uint32_t kCalls = 24;
   connect({.credits = kCalls, .send_wrs = 8});
@@ -292,8 +294,8 @@ TEST_F(GivenUp, ACallThatWaitsForTheSendQueueIsSentAllTheSame) {
   expect_alive();
 }
 
-// What goes out past the list has no completion, and a call that has been given up is not answered
-// for its caller: still it ends, and once.
+// Sends beyond the list have no completion, and a call that was given up is not reported to its
+// caller when it is answered. It still ends, exactly once.
 TEST_F(GivenUp, ACallThatWaitsForTheSendQueueAndThenGoesAtOnceEndsOnce) {
   constexpr uint32_t kCalls = 24;
   connect({.credits = kCalls, .send_wrs = 8, .max_copied = 512, .lend_ns = 0});
@@ -337,7 +339,7 @@ TEST_F(GivenUp, APeerThatTakesNoMessagesLosesItsConnection) {
 
 class Starved : public GivenUp {
  protected:
-  // Calls that are given up, as many as there are credits.
+  // Gives up as many calls as there are credits.
   void starve(ConnectionOptions options, uint32_t credits) {
     connect(options);
     calls = std::vector<OutgoingCall>(credits);

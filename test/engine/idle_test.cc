@@ -1,4 +1,4 @@
-// What an idle connection costs in memory, beside the Receives that it was granted.
+// The memory that an idle connection takes, beside the Receives that it was granted.
 #include <malloc.h>
 #include <unistd.h>
 
@@ -13,7 +13,7 @@ namespace rrdk::engine::test {
 namespace {
 
 constexpr size_t kConnections = 10'000;
-// Of the engine and all that it has allocated.
+// The bytes of the engine and of all that it has allocated.
 constexpr uint64_t kMost = 4096;
 
 uint64_t resident_bytes() {
@@ -36,7 +36,7 @@ struct Above final : Upcalls {
 
 class Idle : public testing::Test {
  protected:
-  // `called`: each has served a call since.
+  // If `called`, each connection has served a call since.
   uint64_t bytes_of_each(bool called) {
     EXPECT_TRUE(ensure_eal());
     const auto memory = Memory::create({.classes = {{1024, 16384}, {4096, 64}},
@@ -58,7 +58,7 @@ class Idle : public testing::Test {
     FakeQueuePair keys;
     std::vector<std::unique_ptr<Connection>> connections;
     connections.reserve(kConnections);
-    malloc_trim(0);  // what an earlier run has freed is not to be used again unseen
+    malloc_trim(0);  // so that memory freed by an earlier run is not reused unnoticed
     const uint64_t before = resident_bytes();
     for (size_t i = 0; i != kConnections; ++i) {
       connections.push_back(std::make_unique<Connection>(

@@ -28,7 +28,7 @@ struct Sent {
   uint32_t length = 0;
 };
 
-// Of version 1.
+// Version 1 only.
 std::vector<ReadEntry> read_list(const Bytes& message) {
   auto word_at = [&](size_t at) { return xdr::load_u32(&message[at]); };
   std::vector<ReadEntry> entries;
@@ -46,7 +46,7 @@ bool is_send(const fabric::SendWr& wr) {
 
 class OnTheWire : public Pair {
  protected:
-  // Keeps what was sent; the buffers are used again afterwards.
+  // Keeps a copy of the Sends; their buffers are used again.
   struct Tap final : RemoteSide {
     Tap(RemoteSide& to_in, proto::Direction role_in) : to(to_in), role(role_in) {}
     std::byte* access(uint32_t key, uint64_t address, uint32_t length, Rights rights) override {
@@ -110,7 +110,7 @@ class OnTheWire : public Pair {
   std::unique_ptr<Tap> replies_tap;
 };
 
-// Replies are inline, with what was written beside them, and long.
+// Replies: inline, with results written beside them, and long.
 // Shows: V1-RL-14, V1-RL-15, V1-LONG-12, V1-MEM-13, V1-DONE-05, V1-DONE-08, V1-DONE-09, EXP-02
 TEST_F(OnTheWire, AResponderExposesNoMemoryAndRepliesHaveNoReadList) {
   connect();
@@ -123,7 +123,7 @@ TEST_F(OnTheWire, AResponderExposesNoMemoryAndRepliesHaveNoReadList) {
     types.insert(sent->header.type);
   }
   EXPECT_EQ(types, (std::set{MessageType::kMsg, MessageType::kNoMsg}));
-  // One Send for each call, one for each reply: nothing acknowledges a reply.
+  // One Send for each call and one for each reply: replies are not acknowledged.
   EXPECT_EQ(calls_tap->sent.size(), 4u);
   EXPECT_EQ(replies_tap->sent.size(), 4u);
 }
@@ -230,7 +230,8 @@ TEST_F(OnTheWire, EligibleResultsComeWithAndWithoutAWriteList) {
   ResultRoom rooms[] = {{{&spans[0], 1}}, {{&spans[1], 1}}};
   OutgoingCall call;
   call_once(call, {}, {{3000, true}, {2000, true}});  // no room: as a long reply, or inline
-  // A union whose arm has two eligible items, one, or none: the k-th item has the k-th chunk.
+  // A union whose arm has two eligible items, one item or no items: the k-th item has the k-th
+  // chunk.
   call.results = rooms;
   for (uint32_t present : {2u, 1u, 0u}) {
     std::vector<Item> items(present, Item{2999, true});
@@ -272,8 +273,8 @@ TEST_F(OnTheWire, TheReplyChunkIsAsLargeAsTheCallersBound) {
   }
 }
 
-// One entry for each item, in the stream's order, with all of its bytes and no others; inline
-// calls, and long ones, whose own chunk comes first.
+// One entry for each item, in the stream's order, with all its bytes and no others. Inline calls,
+// and long calls, whose own chunk comes first.
 // Shows: V1-CHUNK-07, EXP-05
 TEST_F(OnTheWire, EachChunkIsOneWholeItemInTheStreamsOrder) {
   connect();
@@ -330,7 +331,7 @@ TEST_F(OnTheWire, ACountStaysInTheStream) {
 TEST_F(OnTheWire, NoSegmentHoldsOnlyAPad) {
   connect();
   OutgoingCall call;
-  // Around the largest buffer, where a pad could be all that is left for another segment.
+  // Sizes around the largest buffer, where only a pad could be left for another segment.
   for (uint32_t more = 0; more != 9; ++more) {
     call_once(call, {{65536 - 20 + more}, {5, true}, {1}}, {});
     call_once(call, {{5000 + more, true}}, {});
@@ -386,7 +387,7 @@ TEST_F(OnTheWire, TheThresholdStaysWhatItWas) {
 // Shows: V1-RL-11
 TEST_F(OnTheWire, SourcesAreKeptUntilTheReply) {
   connect();
-  // What the server reads into is its own, so that what is missing here is the client's.
+  // The server reads into its own memory, so memory that is missing here is the client's.
   std::unique_ptr<Memory> servers = std::move(*Memory::create({.classes = {{4096, 64}, {16384, 8}},
                                                                .hugepages = HugepagePolicy::kNever,
                                                                .numa_nodes = {},
@@ -466,7 +467,7 @@ TEST_F(OnTheWire, PadsThatAResponderWritesAreNoData) {
     end.engine->submit(call);
     end.run();
     Bytes sent = responder.take().at(0);
-    // One Write chunk of two segments, which come back with what was written into each.
+    // One Write chunk of two segments, which come back with the lengths that were written.
     constexpr size_t kFirst = 7, kSecond = 11;
     ASSERT_EQ(word(sent, 6), 2u);
     ASSERT_EQ(word(sent, kSecond + 1), 3u);
@@ -487,7 +488,7 @@ TEST_F(OnTheWire, PadsThatAResponderWritesAreNoData) {
     EXPECT_EQ(results.get_item(100).size(), 5u);
     EXPECT_TRUE(results.at_end());
   }
-  // What a responder wrote there never becomes a pad of ours.
+  // Bytes that a responder wrote there are never sent as one of our pads.
   write(call.message, 0, 0, {{5, false, true}});
   call.results = {};
   end.engine->submit(call);
@@ -531,7 +532,7 @@ TEST_F(OnTheWire, ACallThatMayNotBeLongIsNotSent) {
   connect();
   OutgoingCall call;
   call.only_short = true;
-  call_once(call, {{5000, true}}, {{9000}});  // chunks are none of its business
+  call_once(call, {{5000, true}}, {{9000}});  // it does not interpret chunks
   write(call.message, 0, 0, {{5000}});
   a->engine->submit(call);
   EXPECT_EQ(call.status, CallStatus::kTooLarge);

@@ -1,4 +1,4 @@
-// A requester and a responder, back to back: what one plans, the other must understand.
+// A requester and a responder, back to back: each must understand what the other sends.
 #pragma once
 
 #include <algorithm>
@@ -13,11 +13,11 @@ namespace rrdk::engine::test {
 // One opaque<> of a test message. A message is XID, msg_type, an id, and its items.
 struct Item {
   uint32_t length;
-  bool eligible = false;  // by reference, and the binding lets it move
+  bool eligible = false;  // by reference, and the binding allows chunks for it
   bool reference = false;
 };
 
-// For tests of what holds in each version.
+// For tests that hold in each version.
 inline auto each_wire() {
   return testing::Values(proto::Wire::kVersion1, proto::Wire::kDraft00, proto::Wire::kDraft04);
 }
@@ -48,7 +48,7 @@ class Pair : public EngineTest {
       again |= b->run();
     }
   }
-  // The connection ends; whatever is held above is answered; everything must then be gone.
+  // The connection ends, and calls that are held above are answered; then nothing may be left.
   void finish() {
     a->disconnect();
     b->disconnect();

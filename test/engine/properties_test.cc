@@ -1,5 +1,5 @@
-// Transport properties of draft-04 (section 5): what an end says, hears, asks and answers, word by
-// word, at the responder first.
+// Transport properties of draft-04 (section 5): what an end announces, receives, requests and
+// answers, word by word, first at the responder.
 #include <set>
 
 #include "responder_test.h"
@@ -14,7 +14,8 @@ class ServerProperties : public ResponderTest {
  protected:
   ServerProperties() : ResponderTest({{4096, 256}, {16384, 128}, {65536, 32}}) {}
 
-  // A connection whose first call was answered, and what the server said of itself after that.
+  // A connection whose first call was answered; returns what the server then announced about
+  // itself.
   Bytes connect(ConnectionOptions options = {}) {
     ResponderTest::connect(options);
     call(1);
@@ -90,7 +91,7 @@ TEST_F(ServerProperties, AsTheFirstMessageTheyAreAnsweredAtOnce) {
   only_answer();
 }
 
-// They take no credit, so that they do not keep the Receives of calls.
+// They take no credit, so they do not use up the Receives of calls.
 TEST_F(ServerProperties, DoNotWaitBehindCalls) {
   connect();
   std::vector<ServedCall*> held;
@@ -107,7 +108,7 @@ TEST_F(ServerProperties, DoNotWaitBehindCalls) {
   EXPECT_EQ(word(only_answer(), 0), 2u);
 }
 
-// Nor does an answer, which is not an error of the same XID.
+// An answer does not either, unlike an error with the same XID.
 TEST_F(ServerProperties, AnAnswerIsHeardWhileCallsWait) {
   connect({.send_size = 16384});
   expect_silence(connprop(8192));
@@ -151,7 +152,7 @@ TEST_F(ServerProperties, ThePeersReceivesSayHowLargeARepliesMayBe) {
   expect_silence(connprop(8192));
   EXPECT_EQ(threshold(), 8192u);
   expect_silence(updprop(0xffffffff));
-  EXPECT_EQ(threshold(), 16384u);  // what we can send
+  EXPECT_EQ(threshold(), 16384u);  // our send size
   expect_silence(updprop(4096));
   EXPECT_EQ(threshold(), 4096u);
 }
@@ -172,16 +173,17 @@ TEST_F(ServerProperties, UnknownOnesArePassedOverAndTheLastOneCounts) {
 // V2D4-PROP-25
 TEST_F(ServerProperties, AFaultyMessageIsRefusedAsAWhole) {
   connect({.send_size = 16384});
-  expect_error(Wire{70, 2, 0, kConnProp, 1, 1, 1000, 8192}, 2);           // runs past the end
-  expect_error(Wire{70, 2, 0, kConnProp, 1, 1, 3, 8192, 0}, 2);           // too short
-  expect_error(Wire{70, 2, 0, kConnProp, 1, 1, 8, 0, 8192, 0}, 2);        // too long
-  expect_error(Wire{70, 2, 0, kConnProp, 2, 1, 4, 8192, 2, 4, 3, 0}, 2);  // no such support
+  expect_error(Wire{70, 2, 0, kConnProp, 1, 1, 1000, 8192}, 2);     // runs past the end
+  expect_error(Wire{70, 2, 0, kConnProp, 1, 1, 3, 8192, 0}, 2);     // too short
+  expect_error(Wire{70, 2, 0, kConnProp, 1, 1, 8, 0, 8192, 0}, 2);  // too long
+  // there is no such support
+  expect_error(Wire{70, 2, 0, kConnProp, 2, 1, 4, 8192, 2, 4, 3, 0}, 2);
   expect_error(connprop(1023), 2);
   expect_error(Wire{70, 2, 0, kReqProp}, 2);
   expect_silence(Wire{70, 2, 0, kRespProp, 5});
   EXPECT_EQ(threshold(), 4096u);
   EXPECT_EQ(end->engine->properties().peer().receive_size, 4096u);
-  expect_silence(connprop(2048));  // against the rules, and kept to
+  expect_silence(connprop(2048));  // against the rules, but obeyed
   EXPECT_EQ(threshold(), 2048u);
   EXPECT_EQ(counters().refusals[Refusal::kSmallReceives], 1u);
 }
@@ -203,7 +205,7 @@ TEST_F(ServerProperties, PropertiesDeclaredFixedOnlyShrink) {
 // V2D4-PROP-31, V2D4-PROP-15
 TEST_F(ServerProperties, EachEntryOfARequestIsAnsweredOnce) {
   connect();
-  // 4096 as it is; the same again; something unknown; backward support.
+  // 4096 as it is; the same again; an unknown property; backward support.
   peer_side->say(Wire{72, 2, 0, kReqProp, 4, 1, 4, 4096, 1, 4, 8192, 0x80000000, 0, 2, 4, 1});
   Bytes answer = only_answer();
   EXPECT_EQ(word(answer, 0), 72u);
@@ -238,7 +240,7 @@ TEST_F(ServerProperties, ReceivesGrowWhenTheSmallOnesAreGone) {
   call(120, 16000);
   EXPECT_EQ(got.size(), 16008u);
   peer_side->take();
-  // And down at once.
+  // Down again at once.
   peer_side->say(Wire{72, 2, 0, kReqProp, 1, 1, 4, 8192});
   answer = only_answer();
   body.assign(answer.begin() + 12, answer.end());
@@ -253,7 +255,7 @@ TEST_F(ServerProperties, ReceivesGrowWhenTheSmallOnesAreGone) {
 // Shows: V2D4-PROP-24, V2D4-POP-18, V2D4-POP-22, V2D4-POP-24, V2D4-POP-26, V2D4-POP-11
 TEST_F(ServerProperties, ARequestIsKeptToUntilItIsAnswered) {
   connect({.send_size = 16384});
-  EXPECT_FALSE(end->engine->request_receive_size(8192));  // it has said nothing
+  EXPECT_FALSE(end->engine->request_receive_size(8192));  // it has announced nothing
   expect_silence(connprop(8192));
   auto request = [&](uint32_t size) {
     EXPECT_TRUE(end->engine->request_receive_size(size));
@@ -267,7 +269,7 @@ TEST_F(ServerProperties, ARequestIsKeptToUntilItIsAnswered) {
   uint32_t xid = request(4096);
   results({}, 8192 - 44);
   call(7);
-  EXPECT_TRUE(peer_side->take().empty());  // too large for what is asked for; it may be refused
+  EXPECT_TRUE(peer_side->take().empty());  // larger than the requested size; it may be refused
   expect_silence(Wire{xid + 1, 2, 0, kRespProp, 1, 1, 0, 0});  // another's
   EXPECT_TRUE(end->engine->properties().requested());
   peer_side->say(Wire{xid, 2, 0, kRespProp, 0, 1, 1, 0});  // rejected
@@ -319,7 +321,7 @@ TEST_F(ServerProperties, TakeReceivesThatNoCreditStandsOn) {
   EXPECT_EQ(end->qp.receives.size(), 8u);
   peer_side->say(Wire{1, 1, 8, kMsg, 0, 0, 0, 1, kCall});
   only_answer();
-  EXPECT_EQ(end->qp.receives.size(), 8u);  // version 1 does without them
+  EXPECT_EQ(end->qp.receives.size(), 8u);  // version 1 has no properties
   peer_side->say(Wire{2, 2, 100, kMsg, kCall, 0, 0, 0, 0, 2, kCall});
   std::vector<Bytes> sent = peer_side->take();
   ASSERT_EQ(sent.size(), 2u);
@@ -379,7 +381,7 @@ TEST_F(ServerProperties, ALateErrorIsNoBreach) {
   EXPECT_EQ(counters().breaches(), 0u);
 }
 
-// Where there are too few large buffers, Receives of the old size stay, and the peer is not told.
+// If there are too few large buffers, Receives of the old size stay, and the peer is not told.
 TEST_F(ServerProperties, ReceivesGrowNoFurtherThanTheBuffersReach) {
   std::vector<Buffer> hoard;
   while (Buffer buffer = memory->get_fitting(65536))
@@ -415,7 +417,7 @@ class ClientsProperties : public ScriptedTest {
     options.limits.versions.two = proto::Wire::kDraft04;
     begin(options, {true, 4096, 4096}, 16);
   }
-  // Of what is sent, properties may be behind the call.
+  // Among the sent messages, properties may follow the call.
   Bytes send(OutgoingCall& call, uint32_t plain = 0) {
     submit(call, plain);
     std::vector<Bytes> sent = peer_side->take();
@@ -428,7 +430,7 @@ class ClientsProperties : public ScriptedTest {
     peer_side->say(reply.add({0, 0, 0, xid, kReply, 42}));
     return peer_side->take();
   }
-  // Whether a call of so many bytes of arguments goes inline.
+  // Whether a call with `bytes` of arguments goes inline.
   bool goes_inline(uint32_t plain) {
     OutgoingCall call;
     Bytes sent = send(call, plain);
@@ -493,7 +495,7 @@ TEST_F(ClientsProperties, CallsAreAsLargeAsTheServersReceives) {
   EXPECT_EQ(counters().size_requests_refused, 1u);
 }
 
-// The server has no property for what it can send: its Receives stand for that.
+// The server has no property for its send size: its receive size is used instead.
 // Shows: V2D4-PROP-21
 TEST_F(ClientsProperties, AReplyChunkIsOfferedByTheSmallerOfBothEndsReceives) {
   connect(Speaks::kTwo, {.credits = 8, .receive_size = 16384});
@@ -512,7 +514,7 @@ TEST_F(ClientsProperties, AReplyChunkIsOfferedByTheSmallerOfBothEndsReceives) {
     EXPECT_FALSE(offers(receives - kHeader));
     EXPECT_TRUE(offers(receives - kHeader + 4));
   };
-  expect_least(4096);  // the default, since it has said nothing
+  expect_least(4096);  // the default, since it has announced nothing
   peer_side->say(Wire{70, 2, 0, kConnProp, 1, 1, 4, 4096, 0});
   expect_least(4096);
   peer_side->say(Wire{71, 2, 0, kUpdProp, 1, 1, 4, 8192});
@@ -540,7 +542,7 @@ TEST_F(ClientsProperties, AnswersToRequestsAreToldFromRepliesByTheirType) {
     EXPECT_EQ(word(sent[0], 0), same);
     EXPECT_EQ(word(sent[0], 3), kRespProp);
   }
-  // Neither is answered by what would answer the other.
+  // Neither message is answered by what would answer the other.
   peer_side->say(Wire{xid, 2, 0, kRespProp, 1, 1, 0, 0});
   answer(request);
   EXPECT_TRUE(end->engine->properties().requested());
@@ -554,15 +556,15 @@ TEST_F(ClientsProperties, AnswersToRequestsAreToldFromRepliesByTheirType) {
   EXPECT_EQ(counters().size_requests_refused, 0u);
 }
 
-// Calls, CONNPROP, REQPROP and UPDPROP together, all of them unanswered as long as they may be: an
-// error says by its XID alone what it is about.
+// Calls, CONNPROP, REQPROP and UPDPROP together, all of them unanswered for as long as allowed:
+// only the XID of an error tells which message it answers.
 // Shows: V2D4-POP-15
 TEST_F(ClientsProperties, ItsRequestsHaveDistinctXids) {
   for (uint32_t credits : {1u, 3u, 4u}) {
     connect(Speaks::kTwo, {.credits = credits, .max_receive_size = 65536});
     std::set<uint32_t> xids;
     uint32_t told = 0;
-    // Of what was sent since: the last XID of that type. None has come before.
+    // The last XID of that type among the messages sent since; none came before.
     auto newest = [&](uint32_t type) {
       std::optional<uint32_t> found;
       for (const Bytes& message : peer_side->take()) {
@@ -609,7 +611,7 @@ TEST_F(ClientsProperties, ItsRequestsHaveDistinctXids) {
 // Shows: V2D4-PROP-23, V2D4-PROP-32
 TEST_F(ClientsProperties, ItsOwnReceivesGrowButDoNotShrink) {
   connect(Speaks::kTwo, {.credits = 2, .max_receive_size = 16384});
-  EXPECT_FALSE(end->engine->properties().raise(8192));  // nothing was told yet
+  EXPECT_FALSE(end->engine->properties().raise(8192));  // nothing was announced yet
   goes_inline(0);
   EXPECT_TRUE(end->engine->properties().raise(8192));
   EXPECT_FALSE(end->engine->properties().raise(4096));
@@ -627,7 +629,8 @@ TEST_F(ClientsProperties, ItsOwnReceivesGrowButDoNotShrink) {
   EXPECT_EQ(told, 1u);
 }
 
-// Calls that were sent without a Reply chunk rely on them, and the request may have crossed them.
+// Calls that were sent without a Reply chunk rely on them, and such calls may have crossed the
+// request.
 TEST_F(ClientsProperties, ItsReceivesDoNotShrinkWhileCallsRelyOnThem) {
   connect(Speaks::kTwo, {.credits = 8, .receive_size = 16384});
   goes_inline(0);

@@ -1,4 +1,4 @@
-// Which refusals are the peer's breaches of the protocol.
+// Which refusals count as protocol breaches by the peer.
 #include <gtest/gtest.h>
 
 #include "engine/connection.h"

@@ -1,4 +1,4 @@
-// Properties that others have registered, at a server (draft-04 sections 5.3.1 and 5.4).
+// Properties that the application has registered, at a server (draft-04 sections 5.3.1 and 5.4).
 #include "extensions_test.h"
 #include "responder_test.h"
 
@@ -69,7 +69,7 @@ TEST_F(RegisteredProperties, AreSaidWithTheOthersAndStay) {
 // Shows: V2D4-PROP-16
 TEST_F(RegisteredProperties, ThePeersAreHandedOnAsTheyAre) {
   connect({property(Kind::kExperimental, 0xffffff07, {}), property(Kind::kStandard, 8, Bytes(8))});
-  // Twice the first, of which the last one counts; one that is unknown; and the second stays.
+  // The first one twice, of which the last counts; an unknown one; and the second stays.
   expect_silence(Wire{70, 2, 0, kConnProp, 4, 0xffffff07, 4, 1,          0xffffff08, 4,
                       2,  8, 8, 3,         4, 0xffffff07, 1, 0xff000000, 1,          4});
   Bytes one(1, std::byte{0xff});
@@ -78,7 +78,7 @@ TEST_F(RegisteredProperties, ThePeersAreHandedOnAsTheyAre) {
   expect_silence(Wire{71, 2, 0, kUpdProp, 2, 8, 8, 5, 6, 0xffffff07, 0});
   EXPECT_EQ(heard, (std::vector<Heard>{{0xffffff07, {}, true}}));
   EXPECT_EQ(counters().refusals[Refusal::kFixedProperty], 1u);
-  // Again CONNPROP, which is as UPDPROP then.
+  // CONNPROP again, which is then treated as UPDPROP.
   heard.clear();
   expect_silence(Wire{70, 2, 0, kConnProp, 1, 0xffffff07, 4, 9, 0});
   EXPECT_EQ(heard, (std::vector<Heard>{{0xffffff07, Wire{9}, true}}));

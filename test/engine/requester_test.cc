@@ -76,7 +76,7 @@ TEST_F(RequesterTest, AnInlineCall) {
   peer_side->say(plain_reply(word(sent, 0)));
 }
 
-// A reply is matched by its whole XID, not by the slot in it.
+// A reply is matched by its whole XID, not only by the slot in it.
 TEST_F(RequesterTest, StaleAndForgedRepliesAreIgnored) {
   connect({.credits = 4});
   OutgoingCall call;
@@ -196,7 +196,7 @@ TEST_F(RequesterTest, OldRespondersFormsAreAccepted) {
   accept([&](B s, uint32_t x) { return reply_to(s, kMsg, 100, 0).add({x, 1, 5}); }, 100);
   accept([&](B s, uint32_t x) { return reply_to(s, kMsg, 8, 0).add({x, 1, 5}); }, 8);
   accept([](B, uint32_t x) { return Wire{x, 1, 4, kMsgp, 4, 4, 0, 0, 0, x, 1, 5}; }, 0);
-  // A length rounded up beyond a room of five bytes.
+  // A length rounded up beyond a buffer of five bytes.
   buffer.reset();
   Buffer small = memory->get(5);
   span = small.first(5);
@@ -251,8 +251,8 @@ TEST_F(RequesterTest, AKeyThePeerInvalidatedIsNotInvalidatedAgain) {
   EXPECT_EQ(end->qp.count(Op::kInvalidateKey), 1u);
 }
 
-// The peer's Send kills the key of a call that is being given up on, and is reported only after our
-// own invalidation of it.
+// The peer's Send invalidates the key of a call that is being given up, and is reported only after
+// our own invalidation of that key.
 TEST_F(RequesterTest, ALateInvalidationByThePeerDisturbsNothing) {
   connect();
   OutgoingCall other;
@@ -261,7 +261,7 @@ TEST_F(RequesterTest, ALateInvalidationByThePeerDisturbsNothing) {
   OutgoingCall call;
   Bytes sent = send_with_room(call);
   EXPECT_TRUE(end->qp.receive(plain_reply(word(sent, 0)), word(sent, 7)));
-  end->qp.expect_refusals = true;  // the invalidation meets a dead key
+  end->qp.expect_refusals = true;  // the invalidation finds a dead key
   end->engine->cancel(call);
   end->qp.post(*end->engine);
   while (end->qp.execute_one()) {
@@ -274,7 +274,7 @@ TEST_F(RequesterTest, ALateInvalidationByThePeerDisturbsNothing) {
   expect_alive();
 }
 
-// Our time-out is not the peer's fault; a message that can not be read, or a second answer, is.
+// Our timeout is not the peer's fault; an unreadable message or a second answer is.
 TEST_F(RequesterTest, ALateReplyIsNoBreachAndAMalformedOneIs) {
   connect();
   OutgoingCall call;
@@ -305,7 +305,7 @@ TEST_F(RequesterTest, DoneAndShortMessagesAreDropped) {
   peer_side->say(Wire{xid, 1, 4, kDone});
   peer_side->say(Wire{xid, 1, 4});
   peer_side->say(Wire{xid, 1, 4, kMsg, 0, 0});
-  peer_side->say(Wire{xid, 1, 4, kMsg, 0, 0, 0, xid, 0, 1});  // a call of the peer's
+  peer_side->say(Wire{xid, 1, 4, kMsg, 0, 0, 0, xid, 0, 1});  // a call from the peer
   EXPECT_TRUE(end->ended.empty());
   EXPECT_EQ(counters().refusals[Refusal::kDone], 1u);
   EXPECT_EQ(counters().refusals[Refusal::kTooShort], 2u);
@@ -313,7 +313,7 @@ TEST_F(RequesterTest, DoneAndShortMessagesAreDropped) {
   expect_status(call, CallStatus::kOk);
 }
 
-// The reply may overtake the completion of the call's Send; its buffers are still in use then.
+// The reply may overtake the completion of the call's Send, whose buffers are still in use then.
 TEST_F(RequesterTest, ACallEndsAfterItsSendCompleted) {
   connect();
   OutgoingCall call;
@@ -365,7 +365,7 @@ TEST_F(RequesterTest, AReplyChunkIsOfferedWhenTheReplyCouldBeTooLarge) {
   }
 }
 
-// A responder may remember calls by XID: those of the next connection must be others, unless they
+// A responder may remember calls by XID: the XIDs of the next connection must differ, unless they
 // are meant to be the same.
 TEST_F(RequesterTest, XidsGoOnOnTheNextConnection) {
   connect({.credits = 4, .first_xid = 0x1000});
@@ -388,14 +388,14 @@ TEST_F(RequesterTest, XidsGoOnOnTheNextConnection) {
   calls[1].resend = true;
   EXPECT_EQ(word(send(calls[1]), 0), lost);
   peer_side->say(plain_reply(lost));
-  EXPECT_EQ(word(send(calls[0]), 0), lost + 8);  // the slot that came free last
+  EXPECT_EQ(word(send(calls[0]), 0), lost + 8);  // the slot that was freed last
   EXPECT_EQ(word(send(calls[2]), 0), next + 8);
   EXPECT_EQ(counters().calls_resent, 1u);
   EXPECT_EQ(counters().messages_received, 1u);
   end->disconnect();
 }
 
-// Slots are there as they are used, on the next connection too.
+// Slots are created as they are used, on the next connection, too.
 TEST_F(RequesterTest, ManyCallsInFlightHaveXidsOfTheirOwn) {
   connect({.credits = 64});
   std::vector<OutgoingCall> calls(40);
@@ -423,7 +423,7 @@ TEST_F(RequesterTest, ManyCallsInFlightHaveXidsOfTheirOwn) {
   end->disconnect();
 }
 
-// What only calls with chunks need is taken by the first of these, and kept.
+// Memory that only calls with chunks need is taken by the first such call, and kept.
 TEST_F(RequesterTest, PlainCallsTakeNoMemoryForChunks) {
   connect();
   OutgoingCall call;
@@ -442,7 +442,7 @@ TEST_F(RequesterTest, PlainCallsTakeNoMemoryForChunks) {
   end->ended.clear();
 }
 
-// Calls that are sent again take the slots of their XIDs, wherever these are among the free ones.
+// Calls that are sent again take the slots of their XIDs, wherever these are among the free slots.
 TEST_F(RequesterTest, CallsSentAgainTakeTheirOwnSlots) {
   connect({.credits = 8});
   std::vector<OutgoingCall> calls(8);

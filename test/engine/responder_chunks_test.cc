@@ -1,4 +1,4 @@
-// The responder against a scripted requester: what it reads and writes, and what the lists say.
+// The responder against a scripted requester: what it reads and writes, and what its lists contain.
 #include "responder_test.h"
 
 namespace rrdk::engine::test {
@@ -163,20 +163,20 @@ TEST_F(ResponderTest, ALongReplyFillsTheReplyChunk) {
   peer_side->segment(reply, key, 0, 2000);
   EXPECT_EQ(only_answer(), reply.bytes());
   EXPECT_EQ(word(peer_side->at(key).bytes, 0), 7u);
-  // No chunk, or one that is too small.
+  // No chunk, or a chunk that is too small.
   peer_side->say(Wire{8, 1, 4, kMsg, 0, 0, 0, 8, 0});
   EXPECT_EQ(word(only_answer(), 4), kErrChunk);
   Wire small{9, 1, 4, kMsg, 0, 0, 1, 1};
   peer_side->segment(small, key, 1196);
   peer_side->say(small.add({9, 0}));
   EXPECT_EQ(word(only_answer(), 4), kErrChunk);
-  // A Reply chunk of no segments is none (V1-CHUNK-14).
+  // A Reply chunk without segments counts as no Reply chunk (V1-CHUNK-14).
   peer_side->say(Wire{9, 1, 4, kMsg, 0, 0, 1, 0, 9, 0});
   EXPECT_EQ(word(only_answer(), 4), kErrChunk);
 }
 
-// The buffers for one call's chunks are bounded (128): a call that needs exactly so many is served,
-// one that needs another is refused before it takes any.
+// The buffers for one call's chunks are bounded (128): a call that needs exactly that many is
+// served; a call that needs one more is refused before it takes any.
 class ResponderOfSmallBuffers : public ResponderTest {
  protected:
   ResponderOfSmallBuffers() : ResponderTest({{1024, 512}, {4096, 256}}) {}
@@ -217,7 +217,7 @@ TEST_F(ResponderOfSmallBuffers, TheBuffersOfOneCallAreBounded) {
   expect_alive();
 }
 
-// The largest call that is taken decides how much the header's Read list may name.
+// The largest accepted call decides how much the header's Read list may name.
 TEST_F(ResponderTest, ACallOfMoreThan64MiBIsNotRefusedForItsHeader) {
   constexpr uint32_t kBytes = (64u << 20) + 4;
   connect({.max_call = 80u << 20});
@@ -233,7 +233,7 @@ TEST_F(ResponderTest, ACallOfMoreThan64MiBIsNotRefusedForItsHeader) {
   EXPECT_EQ(end->engine->counters().refusals[Refusal::kTooManyBytes], 1u);
 }
 
-// Many chunks that each fill more than half a buffer: none shares one, and none is torn.
+// Many chunks that each fill more than half a buffer: no two share a buffer, and none is split.
 TEST_F(ResponderOfSmallBuffers, AnItemThatFitsABufferComesInOnePiece) {
   connect({.max_call = 4u << 20});
   constexpr uint32_t kChunks = 15;
@@ -261,7 +261,7 @@ TEST_F(ResponderOfSmallBuffers, AnItemThatFitsABufferComesInOnePiece) {
   EXPECT_EQ(whole, kChunks * 4 / 5);
 }
 
-// The pads of a slot's replies are zeros, also after a header that filled its room.
+// The pads of a slot's replies are zeros, even after a header that filled its space.
 TEST_F(ResponderTest, ALargeHeaderDoesNotSpoilThePadsOfLaterReplies) {
   connect({}, {true, 4096, 4096});
   uint32_t key = peer_side->expose(Bytes(4096), Rights::kRemoteWrite);

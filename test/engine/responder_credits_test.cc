@@ -1,4 +1,4 @@
-// The responder against a scripted requester: what it grants, and what it does without memory.
+// The responder against a scripted requester: what it grants, and how it works without memory.
 #include "engine/credits.h"
 #include "engine/receive_queue.h"
 #include "responder_test.h"
@@ -37,8 +37,8 @@ TEST_F(ResponderTest, CallsBeyondTheGrantAreServedAndCountedUpToALimit) {
   EXPECT_TRUE(end->engine->wants_disconnect());
 }
 
-// Calls that may yet come are fewer with each that came: what is not due any more is free for the
-// replies to our own (Link::receives_for_replies()).
+// Each call that arrives leaves fewer calls that may still come. Receives that are no longer due
+// may be used for replies to our own calls (Link::receives_for_replies()).
 TEST(Grants, CallsThatCameAreNotDueAnyMore) {
   Grant grant(8);
   EXPECT_EQ(grant.due(), 1u);
@@ -52,20 +52,20 @@ TEST(Grants, CallsThatCameAreNotDueAnyMore) {
   }
 }
 
-// Each of two lower grants counts once the peer knows of it, not when the first one would.
+// Each of two lower grants counts once the peer knows about that grant, not as early as the first.
 TEST(Grants, ALowerGrantAfterALowerOneIsNotABreachAtOnce) {
   Grant grant(6);
   uint32_t asked = 6;
   auto call = [&] { return grant.on_call(asked); };
   EXPECT_FALSE(call());
   EXPECT_EQ(grant.on_answer(6), 6u);
-  // The client asks for less, and is granted that in five answers.
+  // The client asks for less, and is granted less in five answers.
   asked = 4;
   for (int i = 0; i < 5; ++i) {
     EXPECT_FALSE(call());
     EXPECT_EQ(grant.on_answer(6), 4u);
   }
-  // Three calls on their way, as that grant allows, when it asks for one.
+  // Three calls are on their way, as that grant allows, when it asks for one.
   asked = 1;
   EXPECT_FALSE(call());
   EXPECT_EQ(grant.on_answer(6), 1u);
@@ -81,8 +81,8 @@ TEST(Grants, ALowerGrantAfterALowerOneIsNotABreachAtOnce) {
   EXPECT_TRUE(call());
 }
 
-// Calls on their way when the grant becomes smaller are no overruns, nor do they make later ones
-// look like that; calls beyond it are.
+// Calls on their way when the grant becomes smaller are no overruns, and do not make later calls
+// look like overruns. Calls beyond the smaller grant are.
 TEST(Grants, ADipMakesNoOverruns) {
   Grant grant(8);
   auto call = [&](uint32_t asked = 8) { return grant.on_call(asked); };
@@ -99,7 +99,7 @@ TEST(Grants, ADipMakesNoOverruns) {
       EXPECT_FALSE(call()) << dips << ", " << credits;
     }
   }
-  // A long one: as many answers as calls were on their way carry it before it counts.
+  // A long dip: it counts once it was carried by as many answers as calls were on their way.
   grant.configure(2);
   for (int i = 0; i < 8; ++i)
     EXPECT_EQ(grant.on_answer(8), 2u);
@@ -109,7 +109,7 @@ TEST(Grants, ADipMakesNoOverruns) {
   EXPECT_TRUE(call());
 }
 
-// A call's Receive counts again when its reply says so, though the results lie elsewhere.
+// A call's Receive counts again when its reply says so, even if the results lie elsewhere.
 TEST_F(ResponderTest, ResultsByReferenceCostNoCredit) {
   connect({.credits = 2});
   Buffer results = memory->get(4096);
@@ -127,7 +127,7 @@ TEST_F(ResponderTest, ResultsByReferenceCostNoCredit) {
   }
 }
 
-// Results that are arguments stay what they were until the reply is sent.
+// Results that refer to the arguments stay unchanged until the reply is sent.
 TEST_F(ResponderTest, ResultsMayBeArguments) {
   connect({.credits = 2});
   end->handler = [&](ServedCall& call) {
@@ -135,7 +135,7 @@ TEST_F(ResponderTest, ResultsMayBeArguments) {
     Encoder e(call.reply, *memory, 64, 1024);
     e.put_u32(call.xid);
     e.put_u32(1);
-    // The engine's own Receive, as a handler finds it.
+    // The engine's own Receive, as a handler sees it.
     e.put_item({const_cast<std::byte*>(words.data()) + 8, 8, memory->get(64).region()}, Ddp::kNo);
     e.finish();
     end->engine->reply(call);
@@ -146,7 +146,7 @@ TEST_F(ResponderTest, ResultsMayBeArguments) {
   EXPECT_EQ(word(answer, 11), 0x1234u);
 }
 
-// A burst of calls leaves no more buffers with calls that are over than a few.
+// After a burst, finished calls keep no more than a few buffers.
 TEST_F(ResponderTest, AFewBuffersOfRepliesAreKept) {
   connect({.credits = 200});
   auto available = [&] { return memory->audit()[0].available; };
@@ -218,7 +218,7 @@ TEST_F(ScarceMemory, GrantsAreBackedByReceivesEvenWithoutBuffers) {
   }
 }
 
-// Idle connections must not use up what large calls need.
+// Idle connections must not use up the buffers that large calls need.
 TEST_F(ScarceMemory, ReceivesAreOfTheClassThatFitsThem) {
   End idle({.role = Role::kResponder, .credits = 6}, *memory, *pool);
   EXPECT_EQ(memory->audit_fitting(4096).available, 0u);
@@ -251,7 +251,7 @@ TEST_F(ScarceMemory, ACallWaitsForTheBuffersOfItsChunks) {
   only_answer();
 }
 
-// A call that needs more buffers than there are is refused, and those behind it are served.
+// A call that needs more buffers than exist is refused, and the calls behind it are served.
 // Shows: V1-ERR-25
 TEST_F(ScarceMemory, ACallThatWaitsForTooManyBuffersIsRefused) {
   connect({.credits = 4, .receive_size = 1024, .buffer_wait_ns = 1000});
@@ -279,7 +279,7 @@ TEST_F(ScarceMemory, ACallThatWaitsForTooManyBuffersIsRefused) {
   EXPECT_EQ(counters().refusals[Refusal::kNoBuffers], 1u);
 }
 
-// A header beyond the room that each call has takes a buffer; without one the reply waits.
+// A header beyond the space that each call has takes a buffer; without one the reply waits.
 TEST_F(ScarceMemory, AReplyWaitsForItsHeadersBuffer) {
   connect({.credits = 2, .receive_size = 1024});
   uint32_t key = peer_side->expose(Bytes(400), Rights::kRemoteWrite);
@@ -310,7 +310,8 @@ TEST_F(ScarceMemory, AReplyWaitsForItsHeadersBuffer) {
     EXPECT_EQ(word(answer, 7 + 4 * i + 1), 0u);
 }
 
-// A reply's wait for a buffer begins when it begins, however long its call has waited for others.
+// The time that a reply waits for a buffer counts from the start of this wait, however long its
+// call has waited for others.
 TEST_F(ScarceMemory, TheWaitsOfOneCallAreApart) {
   connect({.credits = 2, .receive_size = 1024, .buffer_wait_ns = 1000});
   uint32_t arguments = peer_side->expose(pattern(9000, 2), Rights::kRemoteRead);
@@ -354,7 +355,8 @@ TEST_F(ScarceMemory, TheWaitsOfOneCallAreApart) {
     end->engine->reply(*call);
     take_all();
   }
-  // A buffer for the first one, whose Send keeps it. Now the second is the first of its queue.
+  // A buffer for the first reply, whose Send keeps it. Now the second reply is at the head of its
+  // queue.
   hoard.pop_back();
   end->engine->on_tick(500);
   end->engine->on_tick(1001);
@@ -365,7 +367,7 @@ TEST_F(ScarceMemory, TheWaitsOfOneCallAreApart) {
   EXPECT_EQ(counters().refusals[Refusal::kNoBuffers], 1u);
 }
 
-// Of Receives that have grown none is posted with a buffer from before, which is too small for it.
+// After Receives have grown, none is posted with a buffer from before, which would be too small.
 TEST_F(ScarceMemory, ABufferFromBeforeTheGrowthIsNotPosted) {
   ReceiveQueue queue(*memory, 2, 4096, ReceiveQueue::Users::kOne);
   ASSERT_TRUE(queue.post_more(2));
@@ -382,7 +384,7 @@ TEST_F(ScarceMemory, ABufferFromBeforeTheGrowthIsNotPosted) {
   }
   ASSERT_TRUE(queue.grown());
   queue.keep_size();
-  // No large buffer is left for a slot.
+  // No large buffer remains for a slot.
   queue.list().clear();
   queue.on_completion(*slots[0]);
   Buffer large = std::move(slots[0]->buffer);

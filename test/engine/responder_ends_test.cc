@@ -39,7 +39,7 @@ TEST_F(ResponderTest, AFailedReceiveEndsTheConnection) {
   EXPECT_TRUE(end->engine->wants_disconnect());
 }
 
-// Of a Write with immediate data a device may report how long the Write was.
+// A device may report the length of a Write with immediate data.
 TEST_F(ResponderTest, AMessageLongerThanItsReceiveEndsTheConnection) {
   connect();
   ASSERT_TRUE(end->qp.receive(Wire{7, 1, 4, kMsg, 0, 0, 0, 7, 0, 3}, {}));
@@ -50,7 +50,7 @@ TEST_F(ResponderTest, AMessageLongerThanItsReceiveEndsTheConnection) {
   EXPECT_EQ(end->engine->counters().refusals[Refusal::kMessageTooLong], 1u);
 }
 
-// A peer may be first: its call is kept until the connection is known to be there.
+// A peer may send first: its call is kept until the connection is known to be established.
 TEST_F(ResponderTest, ACallBeforeEstablishmentIsServedAfterIt) {
   end = std::make_unique<End>(ConnectionOptions{}, *memory, *pool);
   peer_side = std::make_unique<Script>(*end);
@@ -83,8 +83,9 @@ TEST_F(ResponderTest, TellsWhenTheReplysMemoryIsFree) {
   EXPECT_EQ(told, 1);
 }
 
-// A dying connection ends what is answered and not posted. Who is told of that may end other calls,
-// the one that is next in turn among them; what is with the upper layer is ended by that alone.
+// When a connection ends, calls that are answered but not posted end, too. Their callbacks may end
+// other calls, including the next one in turn; calls that the upper layer has are ended only by the
+// upper layer.
 TEST_F(ResponderTest, EachCallTellsOfItsEndOnceWhenTheConnectionDies) {
   constexpr uint32_t kCalls = 16;
   connect({.credits = kCalls, .send_wrs = 8});

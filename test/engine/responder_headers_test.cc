@@ -1,4 +1,4 @@
-// The responder against a scripted requester: headers, right and wrong, byte by byte.
+// The responder against a scripted requester: valid and malformed headers, byte by byte.
 #include "responder_test.h"
 
 namespace rrdk::engine::test {

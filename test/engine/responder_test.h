@@ -15,7 +15,7 @@ class ResponderTest : public ScriptedTest {
     begin(options, peer, reads);
     end->handler = [this](ServedCall& call) { echo(call); };
   }
-  // Answers with the call's bytes behind the two first words.
+  // Answers with the call's bytes behind its first two words.
   void echo(ServedCall& call) {
     got = flatten(call.message);
     Encoder e(call.reply, *memory, call.inline_size(), call.max_reply());
@@ -62,7 +62,7 @@ class ResponderTest : public ScriptedTest {
     EXPECT_EQ(end->qp.count(Op::kRead), reads);
     EXPECT_EQ(end->calls, calls);
   }
-  // Of version 2: a message that is answered by an error, which has no arguments.
+  // Sends a message of version 2 that is answered by an error without arguments.
   void expect_error(const Bytes& message, uint32_t code) {
     peer_side->say(message);
     Bytes answer = only_answer();

@@ -1,4 +1,5 @@
-// What the Connection Configuration Protocol's values do to a connection (RFC 5666 section 6.2).
+// The effects of the Connection Configuration Protocol's values on a connection (RFC 5666 section
+// 6.2).
 #include "pair.h"
 #include "responder_test.h"
 
@@ -13,7 +14,7 @@ class Configured : public Pair {
     client.enabled = server.enabled = true;
     Pair::connect({.rfc5666 = client}, {.rfc5666 = server}, reads);
   }
-  // As when CONF_RDMA was the first call.
+  // As if CONF_RDMA had been the first call.
   proto::ccp::Reply configure() { return b->engine->configure(a->engine->config_request()); }
   static uint32_t largest_send(const End& end) {
     uint32_t largest = 0;

@@ -13,7 +13,8 @@ class Padded : public Pair {
                   {.rfc5666 = {.enabled = true, .align = align}});
     a->engine->take_config({4096, align, 16});
   }
-  // Sends a call, and checks it at the other end. How its items lay in the Send, modulo 64.
+  // Sends a call, and checks it at the other end. Returns where its items lay in the Send, modulo
+  // 64.
   std::vector<uint32_t> offsets(const std::vector<Item>& items) {
     std::vector<uint32_t> found;
     b->handler = [&](ServedCall& call) {
@@ -65,7 +66,7 @@ TEST_F(Padded, DataAsLongAsTheThresholdIsPadded) {
   EXPECT_EQ(sent_type(*a, 1), proto::MessageType::kMsg);
 }
 
-// What was copied into the stream is not padded, so the threshold is above it.
+// Copied data is not padded, so the effective threshold is above its length.
 TEST_F(Padded, CopiedDataIsNotTakenForPadded) {
   connect(64);
   EXPECT_EQ(offsets({{300}, {200, true}}), (std::vector<uint32_t>{})) << "not larger: RDMA_MSG";
@@ -99,7 +100,7 @@ TEST_F(Padded, CallsWithChunksAndCallsThatDoNotFitGoAsBefore) {
   EXPECT_EQ(sent_type(*a, 1), proto::MessageType::kMsg);
 }
 
-// A peer may state anything: what is no alignment means nothing, and pads end with the message.
+// A peer may state anything: an invalid alignment has no effect, and pads end with the message.
 TEST(PaddingOfAPeer, IsSkippedWithinTheMessageOnly) {
   Bytes bytes(64);
   xdr::store_u32(&bytes[0], 4);

@@ -89,7 +89,7 @@ TEST_F(ReadRead, ResultsInWriteChunksAndResultsThatAreReadGoTogether) {
   EXPECT_EQ(dones(), 1u);
 }
 
-// What nobody waits for any more is acknowledged all the same.
+// Replies that no call waits for any more are still acknowledged.
 TEST_F(ReadRead, ACallThatIsCancelledWhileItIsReadLeavesNothingBehind) {
   connect();
   serve({}, {{20000, true}});
@@ -196,7 +196,7 @@ class Exposing : public ScriptedTest {
   }
   void call(uint32_t xid) { peer_side->say(Wire{xid, 1, 8, kMsg, 0, 0, 0, xid, 0}); }
   void done(uint32_t xid) { peer_side->say(Wire{xid, 1, 8, kDone}); }
-  // What the peer can read of a reply's item now.
+  // The part of a reply's item that the peer can read now.
   std::byte* look(const Bytes& reply, Rights rights = Rights::kRemoteRead, uint32_t length = 8000) {
     uint64_t address = uint64_t{word(reply, 8)} << 32 | word(reply, 9);
     return end->qp.access(word(reply, 6), address, length, rights);
@@ -262,8 +262,8 @@ TEST_F(Exposing, APeerThatNeverAcknowledgesIsEnded) {
   EXPECT_TRUE(end->qp.keys.empty());
 }
 
-// Many clients that read nothing: together they can not have more than that exposed, and there is
-// always something left for one more.
+// Many clients that read nothing: together they cannot have more than that exposed, and one more
+// client always finds something left.
 // Shows: SEC-09, SEC-18
 TEST_F(Exposing, ManyPeersTogetherAreBoundedToo) {
   constexpr uint64_t kTotal = 40000;
@@ -291,7 +291,7 @@ TEST_F(Exposing, ManyPeersTogetherAreBoundedToo) {
     EXPECT_EQ(exposed(), 8000 * std::min(2 + peer, 5u)) << peer;
   }
   EXPECT_EQ(ends[0]->engine->counters().rfc5666_read_replies, 2u);
-  // What one gives back, others get.
+  // Others get what one gives back.
   scripts[0]->say(Wire{7, 1, 8, kDone});
   ends.back()->engine->on_tick(1);
   ends.back()->run();
@@ -304,7 +304,7 @@ TEST_F(Exposing, ManyPeersTogetherAreBoundedToo) {
   ends.clear();
 }
 
-// The time that a reply has waited is its own, not that of one which was acknowledged before.
+// A reply's time starts with that reply, not with one that was acknowledged before.
 TEST_F(Exposing, TheTimeBeginsAnewWithEachReply) {
   connect({.exposed_replies = 1, .done_wait_ns = 1000});
   replies = 3;
@@ -319,7 +319,7 @@ TEST_F(Exposing, TheTimeBeginsAnewWithEachReply) {
   EXPECT_EQ(counters().rfc5666_dones, 3u);
 }
 
-// The bounds of what is exposed hold whatever the peer does; replies beyond wait for RDMA_DONE.
+// The bounds on exposed memory hold whatever the peer does; replies beyond them wait for RDMA_DONE.
 // Shows: V1-DONE-07, V1-DONE-08
 TEST_F(Exposing, RepliesBeyondTheBoundsWait) {
   for (bool by_bytes : {false, true}) {
@@ -375,7 +375,7 @@ TEST_F(Exposing, AServerThatServesNoReadsExposesNothing) {
   EXPECT_TRUE(end->qp.used_keys.empty());
 }
 
-// A requester in the mode, and a responder that says what it likes.
+// A requester in the mode, and a scripted responder.
 class Reading : public ScriptedTest {
  protected:
   void connect(uint64_t max_reply = 1 << 20, uint32_t reads = 4) {
@@ -401,7 +401,7 @@ class Reading : public ScriptedTest {
     return wire.add({0, 0, 0, xid, 1, count});
   }
 
-  // The reply's one item.
+  // The only item of the reply.
   Bytes item_read() {
     Decoder d(call.reply);
     d.get_u64();
@@ -438,8 +438,8 @@ TEST_F(Reading, SegmentsArePutTogetherAndThenDoneIsSaid) {
   EXPECT_EQ(word(sent[0], 3), kDone);
 }
 
-// Segments without bytes name nothing: no Read is made for them, wherever they are, and with
-// whatever handle, and none of them holds up the others.
+// Empty segments name nothing: no Read is made for them, whatever their place and handle, and none
+// delays the others.
 TEST_F(Reading, EmptySegmentsAreSkipped) {
   for (uint32_t reads : {1u, 4u}) {
     connect(1 << 20, reads);

@@ -1,4 +1,4 @@
-// A peer that is a script: it says bytes, and keeps what the engine sent.
+// A scripted peer: it sends given bytes, and keeps what the engine has sent.
 #pragma once
 
 #include <algorithm>
@@ -58,7 +58,7 @@ class Script final : public RemoteSide {
 
   explicit Script(End& end) : end_(end) { end.qp.remote = this; }
 
-  // Memory that the engine may read or write. Addresses are unlike those of this process.
+  // Memory that the engine may read or write. Its addresses differ from those of this process.
   uint32_t expose(Bytes bytes, fabric::Rights rights) {
     uint32_t key = 1000 + static_cast<uint32_t>(exposed.size());
     exposed.push_back({std::move(bytes), rights, uint64_t{key} << 40 | 0x10});
@@ -73,7 +73,7 @@ class Script final : public RemoteSide {
     EXPECT_TRUE(end_.qp.receive(message, invalidate)) << "no Receive is posted";
     end_.run();
   }
-  // What the engine sent since the last look.
+  // The messages that the engine has sent since the last call.
   std::vector<Bytes> take() { return std::exchange(sent, {}); }
 
   std::byte* access(uint32_t key, uint64_t address, uint32_t length,

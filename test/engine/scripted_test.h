@@ -22,7 +22,7 @@ class ScriptedTest : public EngineTest {
     end->engine->on_established(peer, reads);
     end->engine->set_port(&end->qp);
   }
-  // Of an end that calls, with `plain` bytes of arguments behind two words.
+  // For an end that makes calls: `plain` bytes of arguments follow two words.
   void submit(OutgoingCall& call, uint32_t plain = 0) {
     Encoder e(call.message, *memory, 1024, 1u << 20);
     e.put_u64(0);
@@ -31,7 +31,7 @@ class ScriptedTest : public EngineTest {
     end->engine->submit(call);
     end->run();
   }
-  // The one message that the end has sent.
+  // The only message that the end has sent.
   Bytes only_sent() {
     std::vector<Bytes> sent = peer_side->take();
     EXPECT_EQ(sent.size(), 1u);
@@ -42,7 +42,7 @@ class ScriptedTest : public EngineTest {
     return only_sent();
   }
   const Counters& counters() { return end->engine->counters(); }
-  // What a test's own TearDown() has disconnected is idle, and holds nothing.
+  // If a test's own TearDown() has disconnected the end, it is idle and holds nothing.
   void TearDown() override {
     if (end != nullptr) {
       end->disconnect();

@@ -1,4 +1,4 @@
-// Receives that connections share, and grants that stretch with what a peer does.
+// Receives that connections share, and grants that adapt to a peer's load.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,8 @@ namespace {
 
 constexpr uint32_t kPlenty = 10'000;
 
-// So many calls come and are answered, among `others` answers for each of them. The last grant.
+// As many calls come and are answered, with `others` answers to other peers for each. Returns the
+// last grant.
 uint32_t serve(Grant& grant, uint32_t calls, uint64_t& answers, uint32_t others = 0,
                uint32_t most = kPlenty) {
   for (uint32_t i = 0; i < calls; ++i) {
@@ -41,7 +42,7 @@ TEST(ElasticGrant, AloneAPeerHasAllWithinFourRoundTrips) {
   EXPECT_EQ(grant.last(), 64u);
 }
 
-// A peer that had many and asks for few was promised few, however lately it had many.
+// A peer that had many and asks for few is promised few, however recently it had many.
 TEST(ElasticGrant, CallsBeyondThePromiseAreRecognized) {
   Grant grant(64, 4);
   uint64_t answers = 0;
@@ -64,12 +65,12 @@ TEST(ElasticGrant, FewCallsAmongManyGetFew) {
     serve(grant, 1, answers);
   EXPECT_EQ(serve(grant, 40, answers, 9'999), 4u);
   EXPECT_EQ(serve(grant, 1, answers, 9'999), 4u);
-  // It makes most calls again.
+  // It makes the most calls again.
   while (grant.last() != 64)
     serve(grant, 1, answers);
 }
 
-// What was granted may still come.
+// Calls that were granted may still come.
 TEST(ElasticGrant, ALowerOneIsDueWhenAsManyCallsHaveCome) {
   Grant grant(64, 4);
   uint64_t answers = 0;
@@ -91,7 +92,7 @@ class SharedReceives : public testing::Test {
         *queue, 64, 3, ReceiveShare::Least{.calls = calls, .replies = replies});
     return share->open(false) ? std::move(share) : nullptr;
   }
-  // A message comes into the oldest Receive.
+  // A message arrives in the oldest Receive.
   ReceiveSlot& take() {
     auto* slot = static_cast<ReceiveSlot*>(WorkTag::of((*queue->list().begin()).wr_id).owner);
     queue->list().pop_front(1);
@@ -122,7 +123,7 @@ TEST_F(SharedReceives, ConnectionsGetWhatTheyNeedUntilAQuarterIsLeft) {
   EXPECT_TRUE(open(4)) << "another one's place";
 }
 
-// What waits stands behind promises only as far as others could take its place.
+// Receives of waiting messages back promises only as far as other Receives could replace them.
 TEST_F(SharedReceives, NoMoreArePromisedThanCanBePosted) {
   constexpr uint32_t kMost = 70;  // slots come in steps, so that some are bare
   queue = std::make_unique<ReceiveQueue>(*memory, kMost, 4096, ReceiveQueue::Users::kMany);
@@ -179,7 +180,7 @@ TEST_F(SharedReceives, NoConnectionTakesThosePromisedToAnother) {
   EXPECT_FALSE(greedy->full());
 }
 
-// It has a Receive before it can be held back, and whoever sends it may never end it.
+// A message has a Receive before it can be held back, and its sender may never finish it.
 TEST_F(SharedReceives, AMessageThatHasBegunCountsAsOneThatIsTaken) {
   std::vector<std::unique_ptr<ReceiveShare>> shares;
   while (auto share = open(4))
@@ -196,9 +197,9 @@ TEST_F(SharedReceives, AMessageThatHasBegunCountsAsOneThatIsTaken) {
   EXPECT_EQ(queue->promised(), 0u);
 }
 
-// Messages come and wait, begin to come, and are taken, promises rise and fall, and connections end
-// at any moment: what is promised is what those have been promised that are there, and what waits
-// is what they have.
+// Messages arrive, wait and are taken, promises rise and fall, and connections end at any moment.
+// The sum of promises is what the existing connections were promised, and the count of waiting
+// messages is what they have.
 TEST_F(SharedReceives, EachPromiseAndEachWaitingMessageIsCountedOnce) {
   struct Connection {
     std::unique_ptr<ReceiveShare> share;

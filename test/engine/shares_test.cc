@@ -1,5 +1,5 @@
-// What the pools' buffers have to do with who asks for them (mem/loans.h): no peer takes all, and
-// who lets them lie loses its connection when others need them.
+// How the pools' buffers are shared between peers (mem/loans.h): no peer takes all, and a peer that
+// holds buffers without progress loses its connection when others need them.
 #include "base/internals.h"
 #include "mem/memory_impl.h"
 #include "responder_test.h"
@@ -8,10 +8,10 @@ namespace rrdk::engine::test {
 namespace {
 
 constexpr uint64_t kMs = 1'000'000;
-constexpr uint32_t kData = 60000;  // of a call: one of the large buffers
+constexpr uint32_t kData = 60000;  // bytes of a call: one of the large buffers
 constexpr uint32_t kLarge = 65536;
 
-// A server's, or a client's that serves calls of its server, with chunks (draft-04).
+// A server's end, or that of a client that serves calls from its server, with chunks (draft-04).
 ConnectionOptions options_of(Role role, uint32_t max_read_bytes) {
   if (role == Role::kResponder)
     return {.role = role, .credits = 16, .receive_size = 1024, .max_read_bytes = max_read_bytes};
@@ -42,7 +42,7 @@ struct Peer {
     for (ServedCall* call : std::exchange(end.held, {}))
       end.engine->reply(*call);
   }
-  // A call with so many bytes at Position 8, behind `tiny` segments of four.
+  // A call with `bytes` at Position 8, behind `tiny` segments of four.
   void call(uint32_t xid, uint32_t tiny = 0) {
     Wire wire{xid, version, 16, kMsg};
     if (version == 2)
@@ -64,7 +64,7 @@ struct Peer {
     end.qp.deliver(*end.engine, end.qp.send_completions, 1);
     end.qp.post(*end.engine);
   }
-  // Ticks, every ten milliseconds, until then.
+  // Ticks every ten milliseconds, until then.
   void tick_until(uint64_t ns) {
     for (; now < ns; now += 10 * kMs)
       end.engine->on_tick(now);
@@ -119,7 +119,7 @@ TEST_F(Shares, AreAsLargeAsTheFreePartOfTheClass) {
   modest.call(1);
   modest.answer_read();
   EXPECT_EQ(modest.end.calls, 1u) << "there is one for whoever has none";
-  // What the first peer gets back is for its own.
+  // Buffers that the first peer gets back are for itself.
   Peer& first = *peers[0];
   uint64_t before = first.end.calls;
   for (int i = 0; i < 4; ++i) {
@@ -146,7 +146,7 @@ TEST_F(Shares, APeerThatHoldsNothingMayHaveWhatACallNeeds) {
 
 class Pressure : public Shares {
  protected:
-  // All large buffers but those of `peer` are away, and a call of another waits for one.
+  // All large buffers except those of `peer` are taken, and a call of another peer waits for one.
   Peer& press() {
     while (Buffer buffer = memory->get(kLarge))
       hoard.push_back(std::move(buffer));
@@ -181,7 +181,7 @@ TEST_F(Pressure, SilentSenderLosesItsConnectionAndTheWaiterKeepsItsCall) {
   EXPECT_EQ(waiter.counters().refusals[Refusal::kNoBuffers], 0u);
 }
 
-// The time counts from the last data, not from when others came.
+// The time counts from the last data, not from the arrival of others.
 TEST_F(Pressure, EarlierSilenceCountsAtOnce) {
   Peer& silent = peer(*alice);
   silent.call(1);
@@ -216,7 +216,7 @@ TEST_F(Pressure, SlowSenderKeepsItsConnection) {
   }
 }
 
-// One Read for all of it, which takes half a minute.
+// One Read for all the data, which takes half a minute.
 TEST_F(Pressure, SlowSenderOfOneReadKeepsItsConnectionUntilItStops) {
   Peer& slow = peer(*alice);
   slow.call(1);
@@ -230,7 +230,7 @@ TEST_F(Pressure, SlowSenderOfOneReadKeepsItsConnectionUntilItStops) {
   EXPECT_TRUE(slow.ended());
 }
 
-// Of a device that tells of whole Reads only, each is a part of what is awaited.
+// On a device that reports only whole Reads, each Read is a part of the awaited data.
 TEST_F(Pressure, SlowSenderKeepsItsConnectionOnAWholeReadDevice) {
   Peer& slow = peer(*alice, Role::kResponder, kData / 16);
   slow.call(1);
@@ -245,7 +245,7 @@ TEST_F(Pressure, SlowSenderKeepsItsConnectionOnAWholeReadDevice) {
   EXPECT_EQ(ms, 16 * 900u) << "in so many Reads";
 }
 
-// The last byte of a Read is one byte, whatever came of that Read before.
+// The last byte of a Read counts as one byte, however much data came before it.
 TEST_F(Pressure, DataThatCountedAsItCameDoesNotCountAgainWithItsRead) {
   Peer& slow = peer(*alice);
   slow.call(1);
@@ -262,7 +262,7 @@ TEST_F(Pressure, DataThatCountedAsItCameDoesNotCountAgainWithItsRead) {
   EXPECT_TRUE(slow.ended());
 }
 
-// A handler that found no buffer for its result does not wait; yet buffers lack.
+// A handler that found no buffer for its result does not wait, but the buffers are still short.
 TEST_F(Pressure, ResultsThatLackBuffersPressToo) {
   Peer& silent = peer(*alice);
   silent.call(1);
@@ -274,7 +274,7 @@ TEST_F(Pressure, ResultsThatLackBuffersPressToo) {
   EXPECT_EQ(silent.counters().refusals[Refusal::kHeldBuffers], 1u);
 }
 
-// Its own waiting calls are no reason to end it.
+// A peer's own waiting calls are no reason to end its connection.
 TEST_F(Pressure, OwnWaitingCallsDoNotCount) {
   Peer& alone = peer(*alice);
   for (uint32_t xid = 1; xid <= 12; ++xid)
@@ -282,14 +282,14 @@ TEST_F(Pressure, OwnWaitingCallsDoNotCount) {
   alone.tick_until(5'000 * kMs);
   EXPECT_FALSE(alone.ended());
   EXPECT_EQ(alone.counters().refusals[Refusal::kNoBuffers], 0u) << "for its share a call waits";
-  // Another connection of the same peer is.
+  // Those of another connection of the same peer are.
   Peer& sister = peer(*alice);
   sister.call(1);
   alone.tick_until(5'020 * kMs);
   EXPECT_TRUE(alone.ended());
 }
 
-// A core that does not run can not blame its peers.
+// A core that does not run cannot blame its peers.
 TEST_F(Pressure, TimeWithoutPollingDoesNotCount) {
   Peer& silent = peer(*alice);
   silent.call(1);
@@ -302,7 +302,7 @@ TEST_F(Pressure, TimeWithoutPollingDoesNotCount) {
   EXPECT_TRUE(silent.ended());
 }
 
-// A client that serves is as exposed to its server as a server to its clients.
+// A client that serves calls is as exposed to its server as a server is to its clients.
 // Shows: SEC-09
 TEST_F(Pressure, AClientsBuffersAreNotAllOfOneServerEither) {
   Peer& hostile = peer(*alice, Role::kRequester);
@@ -317,7 +317,7 @@ TEST_F(Pressure, AClientsBuffersAreNotAllOfOneServerEither) {
   EXPECT_EQ(hostile.counters().refusals[Refusal::kHeldBuffers], 1u);
 }
 
-// Buffers of results count as their client's: with too many the next call waits, of whatever kind.
+// Buffers of results count for their client: with too many, its next call waits, whatever its kind.
 TEST_F(Shares, ResultsInBuffersCount) {
   Peer& reader = peer(*alice);
   std::vector<Buffer> results;
@@ -339,7 +339,7 @@ TEST_F(Shares, ResultsInBuffersCount) {
   EXPECT_EQ(reader.end.held.size(), 2u);
 }
 
-// Where call objects are scarce a client has its share of them, however many calls it has made.
+// If call objects are scarce, a client has its share of them, however many calls it has made.
 TEST_F(Shares, CallObjectsComeBackWithEachCall) {
   CallPool few(*memory, 32);
   std::vector<ServedCall*> others;
@@ -369,7 +369,7 @@ TEST_F(Shares, CallObjectsComeBackWithEachCall) {
     few.put(*each);
 }
 
-// Later bursts of a window of calls allocate nothing.
+// Later bursts of a full window of calls allocate nothing.
 TEST(CallObjects, ComeForAWholeWindowWhereThereIsMemory) {
   const auto capacity_for_one = [](uint32_t buffers) {
     auto memory = std::move(
@@ -435,7 +435,7 @@ TEST(CallObjects, GoBackAfterABurstWhenFewAreUsed) {
   pool.put(*held);
 }
 
-// The peer is forgotten while a buffer that it was lent is still somewhere.
+// The peer is forgotten while a buffer that was lent to it is still in use.
 TEST_F(Shares, ABufferOutlivesItsPeer) {
   Buffer kept = memory->get(kLarge);
   carol->lend(kept);

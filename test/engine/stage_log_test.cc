@@ -1,4 +1,4 @@
-// Records of sampled calls, which one thread uses again and again while another reads them.
+// Records of sampled calls: one thread reuses them continuously while another reads them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace rrdk::engine {
 namespace {
 
-// All that is read of one call is of that call: here each has one number throughout.
+// All fields read from a record belong to one call: here each call has one number in all fields.
 TEST(StageLog, ARecordReadIsOfOneCall) {
   constexpr uint32_t kCalls = 1'000'000;
   const auto log = std::make_unique<StageLog>();

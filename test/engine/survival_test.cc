@@ -1,4 +1,4 @@
-// A responder whose connection ends: over a call's chunks, or because it was told to.
+// A responder whose connection ends: because of a call's chunks, or because it was told to end it.
 #include "script.h"
 
 namespace rrdk::engine::test {

@@ -1,5 +1,5 @@
-// How large a Send may be: what the ends said when they connected (RFC 8797), and what a version
-// has by default; and what ends with its header.
+// How large a Send may be: the sizes that the ends exchanged when they connected (RFC 8797), and
+// the defaults of each version; and what ends with its header.
 #include "pair.h"
 #include "proto/codec.h"
 
@@ -21,7 +21,7 @@ class Thresholds : public Pair {
  protected:
   Thresholds() : Pair({{4096, 1024}, {16384, 256}, {65536, 32}}) {}
 
-  // An end that takes no part in the exchange neither says nor reads anything.
+  // An end that takes no part in the exchange neither sends nor reads sizes.
   void connect(const Spoken& spoken, ConnectionOptions client, ConnectionOptions server,
                bool exchange = true) {
     if (a != nullptr)
@@ -31,7 +31,7 @@ class Thresholds : public Pair {
     client.limits.versions.two = server.limits.versions.two = spoken.draft;
     if (!spoken.known)
       server.limits.versions.two.reset();
-    // What both ends say first is what counts here; draft-00 has no properties to be told.
+    // Only the sizes exchanged at first count here; draft-00 has no properties to announce.
     client.properties = server.properties = spoken.draft == proto::Wire::kDraft00;
     calls = 0;
     client.chunk_threshold = server.chunk_threshold = 1u << 20;
@@ -43,7 +43,7 @@ class Thresholds : public Pair {
     b->engine->on_established(exchange ? a->engine->private_data() : proto::PrivateData{}, 16);
     call(100, 100);  // the first one is of at most 1024 bytes in version 2
   }
-  // One call of `arguments` plain bytes, answered with as many as `results`.
+  // One call with `arguments` plain bytes, answered with `results` bytes.
   void call(uint32_t arguments, uint32_t results) {
     OutgoingCall call;
     ++calls;
@@ -72,14 +72,15 @@ class Thresholds : public Pair {
     }
     return 0;
   }
-  // Whether the last call, which has no other chunk, offered one.
+  // Whether the last call, which has no other chunk, offered a Reply chunk.
   bool offers_reply_chunk() const {
     const auto& last = *std::ranges::find(a->qp.log.rbegin(), a->qp.log.rend(), fabric::Op::kSend,
                                           &fabric::SendWr::op);
     const size_t word = (proto::min_header(wire()) - 4) / 4;
     return xdr::load_u32(last.sges[0].data + 4 * word) == 1;
   }
-  // The largest Send in either direction, found by messages that just fit and that just do not.
+  // The largest Send in each direction, found with messages that just fit and messages that just do
+  // not.
   void expect_largest(uint32_t call_bytes, uint32_t reply_bytes) {
     const uint32_t fixed = proto::min_header(wire()) + 16;
     for (uint32_t more : {0u, 4u}) {
@@ -100,7 +101,7 @@ class Thresholds : public Pair {
   size_t calls = 0;
 };
 
-// Both ends judge by the same number, unlike as the sizes of each are.
+// Both ends use the same number, although each has different sizes.
 // Shows: PD-09, PD-10, PD-23, V1-INLINE-09, EXP-15
 TEST_F(Thresholds, AreTheSmallerOfWhatOneSendsAndTheOtherReceives) {
   connect(kOne, {.send_size = 8192, .receive_size = 2048},
@@ -128,8 +129,8 @@ TEST_F(Thresholds, AreTheDefaultsWhereOneEndKnowsNoExchange) {
   }
 }
 
-// In draft-00 no message announces a size, and all that are sent are calls and replies. In draft-04
-// neither end says a property here, so both take the other's to be the defaults.
+// In draft-00 no message announces a size, and all messages are calls and replies. In draft-04
+// neither end announces a property here, so each assumes the other's defaults.
 // Shows: PD-41, V2X-09, V2D0-INL-03, V2D0-INL-04, V2D4-PROP-18, V2D4-NEG-14
 TEST_F(Thresholds, Version2HasItsOwn) {
   for (const Spoken& spoken : {kTwo00, kTwo04}) {
@@ -146,7 +147,7 @@ TEST_F(Thresholds, Version2HasItsOwn) {
   }
 }
 
-// From version 2's to version 1's, since the server knows no other.
+// From version 2's size to version 1's, since the server knows no other version.
 // Shows: V2D0-INL-04, V2D4-NEG-14
 TEST_F(Thresholds, GoDownWithTheVersion) {
   for (proto::Wire draft : {proto::Wire::kDraft00, proto::Wire::kDraft04}) {
@@ -160,7 +161,8 @@ TEST_F(Thresholds, GoDownWithTheVersion) {
 
 // Shows: PD-29, PD-32
 TEST_F(Thresholds, AnEndThatCannotInvalidateDoesNotSayThatItCan) {
-  // The client's part is to have keys that can be invalidated, the server's to do it.
+  // The client must have keys that can be invalidated, and the server must be able to invalidate
+  // them.
   for (const bool client_takes : {false, true}) {
     for (const bool server_sends : {false, true}) {
       connect(kOne, {.sends_invalidations = false, .takes_invalidations = client_takes},

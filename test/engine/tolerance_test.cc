@@ -1,4 +1,4 @@
-// What a peer may say although nobody says it any more, or nobody should.
+// Messages from a peer that are obsolete or not allowed.
 #include "script.h"
 
 namespace rrdk::engine::test {
@@ -59,7 +59,7 @@ TEST_F(Tolerance, DonesTakeNoCreditForLonger) {
   }
 }
 
-// Errors travel from responder to requester only.
+// Errors travel only from responder to requester.
 // Shows: V1-ERR-22
 TEST_F(Tolerance, AnErrorEndsACallOfOursOrNone) {
   connect(Role::kResponder);
@@ -80,7 +80,7 @@ TEST_F(Tolerance, AnErrorEndsACallOfOursOrNone) {
   EXPECT_EQ(call.status, CallStatus::kChunkError);
 }
 
-// The header's XID finds the call, before anybody looks at the message.
+// The header's XID finds the call before the message is looked at.
 // Shows: V1-HDR-15
 TEST_F(Tolerance, AReplyIsFoundByTheXidOfItsHeader) {
   connect(Role::kRequester);
@@ -94,7 +94,7 @@ TEST_F(Tolerance, AReplyIsFoundByTheXidOfItsHeader) {
   submit(calls[1]);
   std::vector<Bytes> sent = peer->take();
   ASSERT_EQ(sent.size(), 2u);
-  // The message inside names the other call: the header's call ends, with an error.
+  // The message inside names the other call: the call that the header names ends with an error.
   peer->say(Wire{word(sent[1], 0), 1, 8, kMsg, 0, 0, 0, word(sent[0], 0), 1});
   ASSERT_EQ(end->ended.size(), 1u);
   EXPECT_EQ(end->ended[0], &calls[1]);

@@ -1,5 +1,5 @@
-// A requester of version 2 against a scripted responder: how the version is settled, and what the
-// words of its calls are (draft-04 sections 6.2 and 7, draft-00 section 5).
+// A requester of version 2 against a scripted responder: how the version is settled, and the words
+// of its calls (draft-04 sections 6.2 and 7, draft-00 section 5).
 #include "proto/codec.h"
 #include "scripted_test.h"
 
@@ -90,8 +90,8 @@ TEST_F(Version2Requester, ACallHasTheWordsOfDraft00) {
   give_up(call);
 }
 
-// The pads of a slot's calls are zeros, also after a header that filled its room: one of three Read
-// chunks and a Reply chunk has 128 bytes.
+// The pads of a slot's calls are zeros, even after a header that filled its space: a header with
+// three Read chunks and a Reply chunk has 128 bytes.
 TEST_F(Version2Requester, ALargeHeaderDoesNotSpoilThePadsOfLaterCalls) {
   connect(Speaks::kTwo, proto::Wire::kDraft04, {.credits = 1});
   settle();
@@ -319,7 +319,7 @@ TEST_F(Version2Requester, MessagesThatAreNoAnswerChangeNothing) {
   expect_status(call, CallStatus::kOk);
 }
 
-// What an answer to a call of two Read chunks or two Write chunks makes of the next one.
+// How the answer to a call with two Read chunks or two Write chunks changes the next call.
 class Limits : public Version2Requester {
  protected:
   // Two eligible arguments of 2000 bytes, and room for two results.
@@ -379,7 +379,7 @@ TEST_F(Limits, AreKeptToFromThenOn) {
   sent = send_large(call);
   EXPECT_EQ(counts(sent).reads, 1u);
   EXPECT_EQ(counts(sent).writes, 0u);
-  // What is no news ends the call.
+  // An answer without new information ends the call.
   peer_side->say(error(sent, {4, 1}));
   expect_status(call, CallStatus::kChunkError);
   EXPECT_EQ(call.error.maximum, 1u);
@@ -395,7 +395,7 @@ TEST_F(Limits, WithoutReadChunksTheCallIsALongOne) {
   Bytes again = only_sent();
   EXPECT_EQ(counts(again).reads, 0u);
   EXPECT_EQ(word(again, 3), kNoMsg);
-  // No chunk without segments makes a call: it can not be sent again.
+  // If the peer takes no segments at all, the call cannot be sent again.
   peer_side->say(error(again, {6, 0}));
   expect_status(call, CallStatus::kChunkError);
   EXPECT_TRUE(peer_side->take().empty());
@@ -428,7 +428,7 @@ TEST_F(Limits, ALargerReplyChunkIsOfferedOnceToACallThatMayBeRepeated) {
   EXPECT_TRUE(peer_side->take().empty());
 
   call.repeatable = true;
-  for (uint32_t length : {0u, 50u, 0xffffffffu}) {  // unknown, no more than was expected, too much
+  for (uint32_t length : {0u, 50u, 0xffffffffu}) {  // unknown, no more than expected, too much
     sent = send(call);
     peer_side->say(error(sent, {8, length}));
     expect_status(call, CallStatus::kChunkError);
@@ -460,7 +460,7 @@ TEST_F(Limits, AResultWithoutRoomComesInTheReply) {
 }
 
 // Two calls wait to be sent again behind a third one, whose memory is not fenced yet. They end
-// together, and who is told of the first end cancels the second: neither counts any more.
+// together, and the callback of the first cancels the second: neither counts any more.
 TEST_F(Limits, CallsThatEndBeforeTheyAreSentAgainHoldNoOthersUp) {
   connect(Speaks::kTwo);
   settle();

@@ -109,7 +109,7 @@ TEST_P(EachDraft, OtherVersionsAreToldTheRange) {
   expect_error(Wire{55, 3, 4, kMsg, 0, 0, 0, 55, 0}, {kErrVers, 1, 2});
   expect_error(Wire{55, 0, 4, kOptional}, {kErrVers, 1, 2});
   expect_served();
-  // An error grants what a reply would: what is asked for, as far as it goes.
+  // An error grants what a reply would: what is asked for, up to the limit.
   for (uint32_t asked : {3u, 8u, 100u}) {
     Bytes message = start(kMsg).add({2, 0, 0});
     xdr::store_u32(&message[8], asked);
@@ -157,7 +157,7 @@ TEST_F(Version2Responder, UnparsableMessagesAreAnsweredIfTheyMayBeCalls) {
   expect_error(Wire{55, 2, 4, kMsg, kCall, 0, 0, 0, 0, 55, kReply}, {2});
   expect_silence(Wire{55, 2, 4, kMsg, kReply, 0, 0, 0, 0, 55, kCall});
   expect_silence(Wire{55, 2, 4, kMsg, kReply, 0, 0, 0, 0, 55, kReply});
-  // Positions that are none, and a long call without its message.
+  // Invalid Positions, and a long call without its message.
   expect_error(start(kMsg).add({1, 41, 9, 4, 0, 0, 0, 0, 0, 55, 0}), {2});
   expect_error(start(kMsg).add({1, 400, 9, 4, 0, 0, 0, 0, 0, 55, 0}), {2});
   expect_error(start(kMsg).add({1, 0, 9, 4, 0, 0, 0, 0, 0, 55, 0}), {2});
@@ -269,7 +269,7 @@ TEST_P(EachDraft, SendsOf4096BytesGoBothWaysDespiteVersion1Sizes) {
   Bytes answer = only_answer();
   EXPECT_EQ(answer.size(), 4096u);
   EXPECT_EQ(word(answer, 3), kMsg);
-  // Version 1 on the same connection has its own.
+  // Version 1 on the same connection has its own sizes.
   results({}, 2000);
   peer_side->say(Wire{56, 1, 4, kMsg, 0, 0, 0, 56, 0});
   EXPECT_EQ(word(only_answer(), 3), kError);
