@@ -1,4 +1,4 @@
-// What a binding promises and forbids, from caller to handler.
+// What a binding promises and forbids, at the caller and at the handler.
 #include <cstring>
 
 #include "loopback.h"
@@ -35,7 +35,7 @@ void item(ServerCall call, void*) {
 
 constexpr Procedure kHandlers[] = {{kShort, echo}, {kItem, item}};
 
-// A server of kStrict, next to the World's own.
+// A server of kStrict, beside the World's own.
 class Bindings : public testing::Test {
  protected:
   void start(const ClientOptions& options = {}, const ServerOptions& server_options = {}) {
@@ -78,7 +78,7 @@ TEST_F(Bindings, LongCallsCanBeForbiddenOnBothSides) {
   call.begin(kStrict, kShort).put_opaque(std::span<const std::byte>(large.data(), 9000));
   EXPECT_EQ(call.submit_and_wait(), CallStatus::kTooLarge);
   EXPECT_EQ(connection->stats()[Counter::kLongCalls], 0u);
-  // A client that does not know.
+  // A client that does not know the binding.
   constexpr ProcedureBinding kLax[] = {
       {.procedure = kShort, .name = "SHORT", .eligible_results = 1, .fixed_results = 4}};
   Binding other = kStrict;
@@ -112,7 +112,7 @@ TEST_F(Bindings, LongCallsHaveTheLimitsOfInlineOnes) {
     EXPECT_EQ(call.submit_and_wait(), CallStatus::kGarbageArgs);
   }
   EXPECT_EQ(connection->stats()[Counter::kLongCalls], 2u);
-  // The first was too long for the handler only; the second never came so far.
+  // The first call was only too long for the handler; the second never got that far.
   EXPECT_EQ(server->stats()[Counter::kCallsRejected], 2u);
 }
 
@@ -171,7 +171,7 @@ TEST_F(Bindings, ProgramsOfAConnectionShareItsCredits) {
       calls.back()->call.begin(kStrict, kShort).put_u32(0);
     calls.back()->submit();
   }
-  // KEEPs hold all credits, so that the other program waits as well.
+  // KEEPs hold all credits, so the other program waits, too.
   world->until([&] { return world->keeper.kept() == kCredits; });
   for (int i = 0; i != 100; ++i)
     world->runtime->poll(connection->core());
@@ -231,7 +231,7 @@ TEST_F(Bindings, ATransformedBodyIsWholeOnBothSides) {
   }
   EXPECT_EQ(connection->stats()[Counter::kLongCalls], 2u);
   EXPECT_EQ(connection->stats()[Counter::kLongReplies], 2u);
-  // The room for the reply has what the service adds.
+  // The space for the reply includes what the service adds.
   for (uint32_t growth : {0u, 100u}) {
     std::vector<std::byte> echoed(9000);
     call.begin(kBinding, kEcho).put_opaque(echoed);

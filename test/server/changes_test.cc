@@ -17,7 +17,7 @@ constexpr uint32_t kHoldIt = 2;    // kept until the test releases it
 constexpr uint32_t kTellWork = 3;  // as kTell, on a worker
 constexpr uint32_t kWaitWork = 4;  // on a worker, until the gate opens
 constexpr uint32_t kAppendIt = 5;  // as kTell, and not idempotent
-constexpr uint32_t kRemoveIt = 6;  // -> the code of what remove_service() says to a handler
+constexpr uint32_t kRemoveIt = 6;  // -> the error code that remove_service() returns to a handler
 constexpr uint32_t kRemoveWork = 7;
 
 constexpr ProcedureBinding kVersionProcedures[] = {
@@ -33,7 +33,7 @@ constexpr Binding version_of(uint32_t version) {
 constexpr Binding kOne = version_of(1);
 constexpr Binding kTwo = version_of(2);
 
-// What a service's handlers use, for as long as they may be entered.
+// The context that a service's handlers use for as long as they may be entered.
 struct Site {
   uint32_t version = 1;
   Server* server = nullptr;
@@ -175,7 +175,7 @@ TEST_P(Changes, ByAHandlerAreRefused) {
   EXPECT_EQ(ask(kOne).word, 1u);
 }
 
-// Connections that are there have nothing set aside for calls that run once.
+// Existing connections have no memory reserved for calls that run once.
 TEST(ChangesOfServices, ThatRunOnceNeedACacheFromTheStart) {
   constexpr Procedure kOnceOnly[] = {{kTell, tell}, {kAppendIt, tell, Dispatch::kInline, false}};
   for (bool always : {false, true}) {
@@ -201,8 +201,8 @@ TEST(ChangesOfServices, ThatRunOnceNeedACacheFromTheStart) {
   }
 }
 
-// Whoever asks all the time gets the answer of a service that is there, or hears that there is
-// none; and no handler has a Site that is gone (what a sanitizer would see).
+// A client that calls continuously gets the answer of an existing service, or an error that there
+// is none. No handler sees a destroyed Site (a sanitizer would report it).
 TEST_P(Changes, HundredsUnderLoad) {
   constexpr uint32_t kChanges = 200;
   struct Asker {
@@ -240,7 +240,8 @@ TEST_P(Changes, HundredsUnderLoad) {
   for (uint32_t i = 0; i < kChanges; i += 2) {
     auto site = std::make_unique<Site>();
     ASSERT_TRUE(add(kOne, *site));
-    // Now and then until it is really called: calls race with the change before and behind them.
+    // Every tenth time it waits until the handler is really called: calls race with the changes
+    // before and after this.
     if (i % 20 == 0)
       ends_.until([&] { return site->entered.load() != 0; });
     ASSERT_TRUE(remove(kOne));
@@ -282,7 +283,7 @@ TEST_P(ChangesBesideWorkers, WaitForHandlersAndLetNoOtherBegin) {
   ends_.until([&] { return site_.at_gate.load() == kWorkers; });
   for (uint32_t i = 0; i < 8; ++i)
     send(kTellWork);
-  // All of them are with workers, or on their way there.
+  // All calls are with workers, or on their way to them.
   ends_.until([&] {
     uint64_t in_progress = 0;
     for (const ProcedureStats& procedure : ends_.server->procedures())
@@ -319,7 +320,7 @@ TEST_P(ChangesBesideWorkers, DoNotWaitForHandlersOfOtherServices) {
   ASSERT_TRUE(ends_.server->remove_service_start(
       kOne.program, kOne.version,
       [](void* flag) { static_cast<std::atomic<bool>*>(flag)->store(true); }, &removed));
-  // While that goes on, another service comes, serves and goes.
+  // Meanwhile another service is added, serves calls and is removed.
   ASSERT_TRUE(add(kTwo, second));
   EXPECT_EQ(ask(kTwo).word, 2u);
   EXPECT_TRUE(remove(kTwo));
@@ -329,8 +330,9 @@ TEST_P(ChangesBesideWorkers, DoNotWaitForHandlersOfOtherServices) {
   ends_.until([&] { return removed.load(); });
 }
 
-// Holds a core as the scheduler may hold it, where it has found a service and not yet counted the
-// call: it looks at the service's Binding, which lies in a page of its own, and that faults once.
+// Holds a core as the scheduler may hold it, when it has found a service and has not counted the
+// call yet: it reads the service's Binding, which lies in its own page, and that access faults
+// once.
 struct HeldCore {
   static constexpr size_t kPage = 4096;
 
@@ -403,7 +405,7 @@ TEST(Removals, InSuccessionFreeNothingThatACoreReads) {
       [&] { EXPECT_EQ(ask(*connections.front(), kOne, kWaitWork), CallStatus::kOk); });
   ends.until([&] { return slow.at_gate.load() == 1; });
   ASSERT_TRUE(ends.server->remove_service_start(kOne.program, 1, removed, &one_removed));
-  // When this has gone, no pass is left that the first one waits for: only its handler.
+  // When this pass has ended, the first removal waits for its handler only.
   ASSERT_TRUE(ends.server->remove_service(kThree.program, 3));
   ASSERT_EQ(::mprotect(HeldCore::page, HeldCore::kPage, PROT_NONE), 0);
   std::thread quick_call([&] {
@@ -455,8 +457,8 @@ TEST(ChangedLimits, HoldFromThenOn) {
   world.until([&] { return world.server->stats()[Counter::kClosedIdle] == 2; });
 }
 
-// Silent ones make room for one that comes, when there are as many as may be; not when a lower
-// limit has left more.
+// Silent connections make way for a new one when the number has reached the limit, but not when a
+// lower limit has left more.
 TEST(ChangedLimits, CloseNoExistingConnection) {
   World world;
   std::vector<std::unique_ptr<ClientConnection>> silent;

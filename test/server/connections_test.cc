@@ -1,4 +1,5 @@
-// What a program is told of connections: their coming and going, who they are, and what they do.
+// What a program is told about connections: when they come and go, who they belong to, and what
+// they do.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -13,14 +14,14 @@ namespace {
 
 using testing::HasSubstr;
 
-// What became of each connection, by the callbacks and the handlers.
+// What happened to each connection, according to the callbacks and the handlers.
 struct Ledger {
   struct Entry {
     Peer peer;
     int opened = 0, closed = 0;
     uint32_t calls = 0;
-    uint32_t late = 0;     // handlers that were entered when it was not open
-    uint32_t mislaid = 0;  // that saw another context
+    uint32_t late = 0;     // handlers that were entered while it was not open
+    uint32_t mislaid = 0;  // handlers that saw another context
     std::optional<Ending> ending;
   };
   std::mutex mutex;
@@ -28,7 +29,7 @@ struct Ledger {
   std::function<Result<void>(ServerConnection&)> judge;  // before the tests' threads
   Keeper keeper;
   std::atomic<bool> gate = false;       // kWait's handlers wait for it
-  std::atomic<uint32_t> at_gate = 0;    // so many do
+  std::atomic<uint32_t> at_gate = 0;    // how many do
   std::atomic<uint32_t> past_gate = 0;  // and did
 
   Entry of(uint64_t id) {
@@ -157,7 +158,7 @@ std::string uri_of(const std::string& scheme) {
   return scheme == "shm" ? "shm:" + socket_path() : scheme + "://127.0.0.1:0";
 }
 
-// A server that tells of its connections.
+// A server that reports its connections.
 struct Told {
   explicit Told(Cores cores = Cores::kEmbedded, const ServerOptions& options = {},
                 const std::string& scheme = "shm", const ClientOptions& client_options = {})
@@ -175,7 +176,7 @@ struct Told {
     EXPECT_TRUE(connection) << connection.error().message;
     return connection ? std::move(*connection) : nullptr;
   }
-  // The id that the server knows the connection by.
+  // The id by which the server knows the connection.
   uint64_t id_of(ClientConnection& connection) {
     Call call(connection);
     call.begin(kHere, kNote);
@@ -329,7 +330,7 @@ TEST_P(Connections, AreClosedById) {
   EXPECT_EQ(t.ends.server->stats()[Counter::kConnectionsEnded], 0u) << "it was us";
 }
 
-// Who closes it may have its id from on_open, before that has returned.
+// The thread that closes it may have its id from on_open before that has returned.
 TEST_P(Connections, AreClosedByIdFromTheBeginning) {
   Told t(GetParam());
   uint64_t id = 0;
@@ -428,7 +429,7 @@ TEST(ConnectionsThatEnd, ForAProtocolBreachAreTold) {
     });
   };
   pumped_until([&] { return client.up(); });
-  std::byte nothing{};  // a Read chunk of a key that is none
+  std::byte nothing{};  // a Read chunk with an invalid key
   client.send(RawCall{.xid = 1,
                       .procedure = kNote,
                       .lists = Words{1, 40} + segment(0x123457, 4096, &nothing) + Words{0, 0, 0}}
@@ -438,8 +439,8 @@ TEST(ConnectionsThatEnd, ForAProtocolBreachAreTold) {
   EXPECT_EQ(t.ledger.only().calls, 0u);
 }
 
-// The last of the calls that wait for a worker is entered before on_close, which waits for it, but
-// not for its end.
+// The last of the calls that wait for a worker is entered before on_close, which waits for its
+// entry but not for its end.
 TEST(ConnectionsThatEnd, AreToldWhenTheLastHandlerWasEntered) {
   Told t(Cores::kWorkers, {.first_credits = 8});  // two workers
   auto connection = t.connect();
@@ -461,7 +462,7 @@ TEST(ConnectionsThatEnd, AreToldWhenTheLastHandlerWasEntered) {
   EXPECT_EQ(t.ledger.of(id).late, 0u);
 }
 
-// A worker tells of the last one that it enters; no answer does.
+// The callback comes from the worker that enters the last call; no answer does.
 TEST(ConnectionsThatEnd, AreToldWhenAWorkerEntersACallThatIsKept) {
   Told t(Cores::kWorkers);
   auto busy = t.connect();
@@ -500,8 +501,7 @@ TEST(ConnectionsThatEnd, DoNotWaitForHandlersThatRun) {
   EXPECT_EQ(t.ledger.of(id).late, 0u);
 }
 
-// --- what on_open can say
-// -------------------------------------------------------------------------
+// What on_open may do.
 
 TEST_P(ConnectionsOver, ThatAreNotWantedHearWhy) {
   Told t(Cores::kEmbedded, {}, GetParam());
@@ -513,7 +513,7 @@ TEST_P(ConnectionsOver, ThatAreNotWantedHearWhy) {
   EXPECT_EQ(t.ledger.opened(), 0u);
   EXPECT_EQ(t.ends.server->stats()[Counter::kConnectionsRefused], 1u);
   EXPECT_EQ(t.ends.server->stats()[Counter::kConnections], 0u);
-  // The Receives that a core's connections share are there from the first one on.
+  // The Receives that a core's connections share exist from the first connection on.
   uint32_t before = t.ends.memory->audit_fitting(4096).available;
   t.ledger.judge = [](ServerConnection&) {
     return fail(Errc::kLimit, "a text " + std::string(1000, 'x'));
@@ -528,7 +528,8 @@ TEST_P(ConnectionsOver, ThatAreNotWantedHearWhy) {
   t.id_of(*connection);
 }
 
-// Who is not wanted takes nobody's place, and who is wanted but finds no room is told of twice.
+// A connection that is refused takes no other connection's place; one that is accepted but finds no
+// place is reported twice.
 TEST(ConnectionsThatAreRefused, TakeNoOtherConnectionsPlace) {
   // Of 2048 buffers, a quarter is kept for calls.
   Told t(Cores::kEmbedded,
@@ -564,7 +565,7 @@ TEST(ConnectionsThatAreRefused, TakeNoOtherConnectionsPlace) {
             1);
 }
 
-// A connection that waits until a silent one has made room for it can be closed, too.
+// A connection that waits until a silent one has made way can be closed, too.
 TEST(ConnectionsThatWaitForRoom, CanBeClosed) {
   Told t(Cores::kEmbedded,
          {.credits = 512, .first_credits = 512, .max_connections_per_client = 100});
@@ -597,10 +598,9 @@ TEST(ConnectionsThatWaitForRoom, CanBeClosed) {
   EXPECT_TRUE(silent.back()->refused());
 }
 
-// --- at any moment
-// --------------------------------------------------------------------------------
+// Events at any moment.
 
-// A client that goes away after so many passes, with a call or two on their way.
+// A client that goes away after `passes` passes, with a call or two on their way.
 TEST_P(ConnectionsOver, AreToldOnceWheneverTheyBreak) {
   Told t(Cores::kEmbedded, {}, GetParam());
   constexpr uint32_t kMoments = 60;
@@ -638,8 +638,7 @@ TEST_P(ConnectionsOver, AreToldOnceWheneverTheyBreak) {
                                    t.ends.server->stats()[Counter::kConnectionsRefused]);
 }
 
-// A visitor may take its time: what comes and goes meanwhile does so, and what that leaves is
-// freed.
+// A visitor may take its time: connections come and go meanwhile, and their memory is freed.
 TEST_P(Connections, ComeAndGoWhileAVisitorTakesItsTime) {
   Told t(GetParam());
   auto stays = t.connect();
@@ -668,7 +667,7 @@ TEST_P(Connections, ComeAndGoWhileAVisitorTakesItsTime) {
   EXPECT_EQ(seen, before) << "as it was when they were looked at";
 }
 
-// For TSan: some threads look and close while connections come, call and go.
+// For TSan: some threads look at connections and close them while these come, call and go.
 TEST(ManyConnections, AreSeenAndClosedByOtherThreads) {
   Told t(Cores::kWorkers);
   auto stays = t.connect();
@@ -717,7 +716,8 @@ TEST(ManyConnections, AreSeenAndClosedByOtherThreads) {
   EXPECT_GT(seen, 0u);
 }
 
-// What one counted is among the sums before it goes and after it, once: whenever they are taken.
+// The counts of a connection are in the sums exactly once, before and after it goes, whenever these
+// are taken.
 TEST(ManyConnections, AreSummedOnceWhileTheyComeAndGo) {
   Told t(Cores::kDedicated);
   std::atomic<bool> stop = false;
@@ -755,7 +755,7 @@ TEST(ManyConnections, AreSummedOnceWhileTheyComeAndGo) {
   EXPECT_EQ(t.ends.server->stats()[Counter::kCallsReceived], begun);
 }
 
-// More than are looked at in one read section: each once, in order.
+// More connections than one read section visits: each once, in order.
 TEST(ManyConnections, AreVisitedInOrder) {
   Told t(Cores::kEmbedded, {.credits = 4, .max_connections_per_client = 0}, "shm", {.credits = 4});
   std::vector<std::unique_ptr<ClientConnection>> connections;
@@ -767,7 +767,7 @@ TEST(ManyConnections, AreVisitedInOrder) {
   EXPECT_EQ(ids.size(), kMany);
   EXPECT_TRUE(std::ranges::is_sorted(ids));
   EXPECT_EQ(std::ranges::adjacent_find(ids), ids.end());
-  // Closing what is seen is allowed.
+  // A visitor may close the connections that it sees.
   t.ends.server->visit([&](const ConnectionInfo& info) {
     EXPECT_TRUE(t.ends.server->close(info.id, "all of them"));
   });

@@ -1,4 +1,4 @@
-// A graceful end: what runs is answered, what comes is not run, and nobody's reply is cut off.
+// A graceful end: running calls are answered, new ones are not run, and no reply is cut off.
 #include "site.h"
 
 namespace rrdk::loopback {
@@ -11,7 +11,7 @@ struct Drain : testing::TestWithParam<Cores> {};
 INSTANTIATE_TEST_SUITE_P(Cores, Drain,
                          testing::Values(Cores::kEmbedded, Cores::kDedicated, Cores::kWorkers));
 
-// A server whose handler has a call, and idle connections on each of its cores.
+// A server whose handler holds a call, and idle connections on each of its cores.
 struct Busy {
   explicit Busy(Cores cores, int num_idle = 4) : site({}, cores) {
     for (int i = 0; i < num_idle; ++i)
@@ -20,7 +20,8 @@ struct Busy {
     Site::send(*client, {.xid = 7, .procedure = kAppendKept});
     site.until([&] { return site.service.keeper.kept() == 1; });
   }
-  // For a thread beside the one that drains. The idle ones go at once, and then each core drains.
+  // For a thread beside the one that drains. The idle connections go at once, and then each core
+  // drains.
   void wait_until_draining() {
     while (site.server->stats()[Counter::kConnections] != 1)
       std::this_thread::yield();
@@ -86,7 +87,7 @@ TEST_P(Drain, RunsNoFurtherCalls) {
   EXPECT_EQ(busy.site.service.runs, 1u);
 }
 
-// Who drains an embedded runtime polls it, and lets nobody connect meanwhile.
+// The thread that drains an embedded runtime polls it, and accepts no connections meanwhile.
 struct DrainByThreads : Drain {};
 INSTANTIATE_TEST_SUITE_P(Cores, DrainByThreads,
                          testing::Values(Cores::kDedicated, Cores::kWorkers));
@@ -138,7 +139,7 @@ TEST_P(Drain, EndsAtOnceWithoutConnections) {
   EXPECT_EQ(site.server->drain(0), 0u);
 }
 
-// Each reply that the server sent is seen by its client, under load and by every way to travel.
+// The client sees each reply that the server has sent, under load and for every way of sending.
 TEST_P(Drain, LosesNoReply) {
   for (int round = 0; round < 5; ++round) {
     World world(GetParam());

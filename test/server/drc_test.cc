@@ -1,5 +1,5 @@
-// The duplicate request cache: calls that clients repeat on new connections run once, and nobody
-// else sees their replies.
+// The duplicate request cache: calls that clients repeat on new connections run once, and no other
+// client sees their replies.
 #include <array>
 #include <optional>
 
@@ -64,14 +64,15 @@ TEST_P(RunsOnce, ForEachClient) {
   EXPECT_EQ(site.call(*one, call).at(kResults), 1u);
   auto other = site.connect(2);
   EXPECT_EQ(site.call(*other, call).at(kResults), 2u);
-  // Each gets its own again.
+  // Each client gets its own reply again.
   site.cut(one);
   one = site.connect(1);
   EXPECT_EQ(site.call(*one, call).at(kResults), 1u);
   site.cut(other);
   other = site.connect(2);
   EXPECT_EQ(site.call(*other, call).at(kResults), 2u);
-  // Nobody in particular would not be recognised when it comes again: its calls are not run.
+  // A client without an identity would not be recognised when it comes again, so its calls are not
+  // run.
   for (int i = 0; i < 2; ++i) {
     auto nobody = site.connect(0);
     EXPECT_EQ(site.call(*nobody, call).at(kAcceptStat), kSystemErr);
@@ -120,7 +121,7 @@ TEST_P(RunsOnce, WithAnotherStamp) {
   EXPECT_EQ(site.server->stats()[Counter::kReplayAnswered], 4u);
 }
 
-// An XID that comes again by chance.
+// An XID that is used again by chance.
 TEST_P(RunsOnce, ForEachProcedureAndItsArguments) {
   Site site({}, GetParam());
   auto client = site.connect();
@@ -136,7 +137,7 @@ TEST_P(RunsOnce, ForEachProcedureAndItsArguments) {
   EXPECT_EQ(site.call(*client, call).at(kResults), 5u);
 }
 
-// By one entry for all that have none.
+// By one entry for all procedures that have no entry.
 TEST_P(RunsOnce, ForEachProcedureWithoutAnEntryOfItsOwn) {
   Site site({}, GetParam());
   for (uint32_t number : {1000u, 1001u, UINT32_MAX}) {
@@ -152,7 +153,7 @@ TEST_P(RunsOnce, ForEachProcedureWithoutAnEntryOfItsOwn) {
   EXPECT_EQ(site.server->stats()[Counter::kReplayAnswered], 3u);
 }
 
-// The repeated call may offer other chunks than the first one did.
+// The repeated call may offer other chunks than the first call.
 TEST_P(RunsOnce, ResultsAreMovedAsTheRepeatedCallAsks) {
   Site site({}, GetParam());
   for (uint32_t procedure : {kAppendData, kAppendOwn}) {
@@ -195,7 +196,8 @@ TEST_P(RunsOnce, ResultsAreMovedAsTheRepeatedCallAsks) {
   EXPECT_EQ(site.server->stats()[Counter::kReplayAnswered], 16u);
 }
 
-// On the connection on which it was answered with what it lacks (draft-04 section 6.2.4).
+// On the connection on which the call was answered with the space that it lacks (draft-04 section
+// 6.2.4).
 // Shows: V2D4-ERR-17
 TEST_P(RunsOnce, WhenItComesAgainWithTheRoomThatWasMissing) {
   constexpr uint32_t kError = 4, kWriteResource = 7, kLength = 1000;
@@ -231,7 +233,7 @@ TEST_P(RunsOnce, AlsoWhenItsReplyIsTooLargeToKeep) {
   EXPECT_EQ(site.server->stats()[Counter::kReplayAnswered], 0u);
 }
 
-// How a handler answers that kept its call.
+// How a handler that has kept its call answers it.
 enum class From { kHere, kAnotherThread };
 
 struct Waiting : testing::TestWithParam<std::tuple<Cores, From>> {
@@ -257,7 +259,7 @@ struct Waiting : testing::TestWithParam<std::tuple<Cores, From>> {
     Site::send(*client, call);
     return client;
   }
-  // A first call that a handler has, and whose connection the client has cut.
+  // A first call that a handler has kept, and whose connection the client has cut.
   void start_first() {
     auto first = start();
     site.until([&] { return site.service.keeper.kept() == 1; });
@@ -291,7 +293,7 @@ TEST_P(Waiting, IsAnsweredOnTheNewConnectionWhenTheFirstCallHasFinished) {
   EXPECT_EQ(site.server->stats()[Counter::kReplayAnswered], 2u);
 }
 
-// The client took it for dead, and we have seen nothing of that.
+// The client considered the connection dead, but the server has not noticed.
 TEST_P(Waiting, TheFirstCallIsAnsweredTooIfItsConnectionLives) {
   auto first = start();
   site.until([&] { return site.service.keeper.kept() == 1; });
@@ -305,7 +307,7 @@ TEST_P(Waiting, TheFirstCallIsAnsweredTooIfItsConnectionLives) {
   EXPECT_EQ(site.service.runs, 1u);
 }
 
-// A client that comes again and again while a handler takes its time holds no connection but the
+// A client that comes again and again while a handler takes its time holds no connection except the
 // last one.
 TEST_P(Waiting, EndsWithItsConnection) {
   start_first();
@@ -340,7 +342,7 @@ TEST_P(Waiting, EndsWithTheServer) {
   releaser.join();
 }
 
-// A key that is not there, in each kind of chunk.
+// An invalid key in each kind of chunk.
 struct Failed : testing::TestWithParam<Words> {};
 constexpr uint32_t kNoKey = 0x77777777;
 INSTANTIATE_TEST_SUITE_P(Chunks, Failed,
@@ -353,7 +355,7 @@ TEST_P(Failed, TheSameCallOnANewConnectionIsAnsweredErrChunk) {
   for (Cores cores : {Cores::kEmbedded, Cores::kDedicated, Cores::kWorkers}) {
     Site site({.inline_size = 1024}, cores);
     bool read = GetParam()[0] != 0;
-    // Its reply is longer than what goes inline.
+    // Its reply is too long to go inline.
     RawCall bad = {.xid = 7,
                    .procedure = read ? kAgain : kAppendData,
                    .arguments = {read ? 5u : 2000u},
@@ -372,7 +374,7 @@ TEST_P(Failed, TheSameCallOnANewConnectionIsAnsweredErrChunk) {
     }
     EXPECT_LE(site.service.runs, 3u);
     EXPECT_EQ(site.server->stats()[Counter::kCallsFailedAgain], 2u);
-    // The XID of another client's call may be the same.
+    // Another client's call may have the same XID.
     auto other = site.connect(2);
     EXPECT_TRUE(site.call(*other, bad).words.empty());
   }
@@ -382,7 +384,7 @@ TEST(LostConnections, NotEveryLostConnectionIsAFailedCall) {
   for (Cores cores : {Cores::kEmbedded, Cores::kDedicated, Cores::kWorkers}) {
     Site site({}, cores);
     Buffer room = site.memory->get(4096);
-    // The client leaves while the handler has its call: the reply's Writes find no key any more.
+    // The client leaves while the handler has its call: the reply's Writes find no valid key.
     RawCall call = {.xid = 7, .procedure = kAppendKept};
     auto with_chunk = [&](RawClient& client) {
       uint32_t key = client.expose(room.first(4096));
@@ -402,8 +404,8 @@ TEST(LostConnections, NotEveryLostConnectionIsAFailedCall) {
   }
 }
 
-// Many clients, which lose their connections at any time and repeat what was not answered: each
-// call runs once, and its client sees the result of that run.
+// Many clients lose their connections at any time and repeat their unanswered calls: each call runs
+// once, and its client sees the result of that run.
 TEST_P(RunsOnce, UnderRandomLossAndRepetition) {
   struct Pending {
     RawCall call;
@@ -440,7 +442,7 @@ TEST_P(RunsOnce, UnderRandomLossAndRepetition) {
         take(peer);
       }
       peer.client = site.connect(1 + who);
-      // Not all at once: it has no more Receives than that.
+      // Not all at once: the client has no more Receives than that.
       for (Pending& pending : peer.calls)
         if (!pending.run || below(4) == 0)
           Site::send(*peer.client, pending.call);
@@ -464,7 +466,7 @@ TEST_P(RunsOnce, UnderRandomLossAndRepetition) {
   for (Peer& peer : peers) {
     if (!peer.client)
       continue;
-    // What was not answered where it was sent last is on its way.
+    // Calls that were not answered where they were sent last are on their way.
     site.until(
         [&] {
           site.service.keeper.release();

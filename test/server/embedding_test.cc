@@ -1,5 +1,5 @@
-// What an embedder relies on besides calls: buffers that idle clients leave, memory that comes
-// back, and a log that tells of connections.
+// What an embedder relies on besides calls: idle clients leave buffers, memory is given back, and
+// the log reports connections.
 #include <algorithm>
 #include <initializer_list>
 
@@ -11,7 +11,7 @@
 namespace rrdk::loopback {
 namespace {
 
-// The log's lines, while it lives.
+// Collects the log's lines while it lives.
 class Lines {
  public:
   explicit Lines(LogLevel most_verbose = LogLevel::kInfo) {
@@ -28,7 +28,7 @@ class Lines {
     set_log_sink(nullptr);
     set_log_level(LogLevel::kInfo);
   }
-  // How many of this level have all of `words`.
+  // The number of lines of this level that contain all of `words`.
   size_t count(LogLevel level, std::initializer_list<const char*> words) {
     std::lock_guard lock(mutex_);
     return static_cast<size_t>(std::ranges::count_if(lines_, [&](const auto& line) {
@@ -51,7 +51,7 @@ uint32_t available(const Memory& memory, uint32_t size) {
   return memory.audit_fitting(size).available;
 }
 
-// One client that opens connections and leaves them idle: it is refused while there are buffers for
+// A client that opens connections and leaves them idle is refused while there are still buffers for
 // the calls of others.
 TEST_P(Embedding, IdleConnectionsLeaveBuffersForCalls) {
   Lines lines;
@@ -62,7 +62,7 @@ TEST_P(Embedding, IdleConnectionsLeaveBuffersForCalls) {
   while (idle.size() < 100 && refused == Errc::kSystem) {
     auto connection = world.client->connect(world.uri);
     if (connection) {
-      open_window(**connection);  // one that never made a call would make room
+      open_window(**connection);  // a connection that never made a call would make way
       idle.push_back(std::move(*connection));
     } else {
       refused = connection.error().code;
@@ -76,7 +76,7 @@ TEST_P(Embedding, IdleConnectionsLeaveBuffersForCalls) {
             1u);
   for (uint32_t size : {65536u, 1u << 20, 4u << 20})
     EXPECT_EQ(available(*world.memory, size), world.memory->audit_fitting(size).count);
-  EXPECT_GE(available(*world.memory, 4096), 2048u / 4 - 64u);  // caches and heads of calls
+  EXPECT_GE(available(*world.memory, 4096), 2048u / 4 - 64u);  // caches and the heads of calls
 
   Buffer room = world.memory->get(1 << 20);
   for (auto& connection : {idle.front().get(), idle.back().get()}) {
@@ -105,7 +105,7 @@ TEST_P(Embedding, TheLogTellsOfConnections) {
   EXPECT_EQ(lines.count(LogLevel::kWarning, {"failed"}), 0u);
 }
 
-// Results that lie in memory of the application's own.
+// Results that lie in the application's own memory.
 constexpr uint32_t kSpan = 1;  // how to end -> eligible opaque<>
 constexpr ProcedureBinding kSpanProcedures[] = {
     {.procedure = kSpan, .name = "SPAN", .eligible_results = 1, .fixed_results = 4}};

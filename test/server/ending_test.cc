@@ -1,5 +1,5 @@
-// What of a server does not wait: listen_start(), remove_service_start(), drain_start() and
-// close_start(); and what is left of one whose destructor has waited for long enough.
+// The functions of a server that do not wait: listen_start(), remove_service_start(), drain_start()
+// and close_start(); and what remains of a server whose destructor has waited long enough.
 #include <algorithm>
 #include <optional>
 
@@ -31,7 +31,7 @@ struct Told {
 
 class Endings : public testing::TestWithParam<Cores> {
  protected:
-  // A call that a handler keeps.
+  // A call that a handler has kept.
   void keep_one() {
     connection = world.connect();
     kept.emplace(*connection);
@@ -79,7 +79,7 @@ TEST_P(Endings, AServerMayBeDestroyedInTheCallbackOfItsClose) {
   EXPECT_EQ(world.server, nullptr);
 }
 
-// Its Runtime is destroyed by a thread that the callback has woken, while the callback goes on.
+// Its Runtime is destroyed by a thread that the callback has woken, while the callback still runs.
 TEST_P(EndingsOnThreads, AfterThatCallbackTheRuntimeMayBeDestroyed) {
   constexpr uint64_t kEnoughToBreakNs = 50'000'000;
   LogLines log;
@@ -132,7 +132,7 @@ TEST_P(Endings, ADrainThatTakesTooLongSaysHowManyAreLeft) {
   world.until([&] { return closed.once(); });
 }
 
-// One after the other, from within callbacks, as a reactor does it.
+// One after the other, from within callbacks, as a reactor does.
 TEST_P(Endings, InCallbacksAlone) {
   struct Site {
     World& world;
@@ -151,7 +151,7 @@ TEST_P(Endings, InCallbacksAlone) {
   world.until([&] { return site.closed.once(); });
 }
 
-// Calls that are kept for too long: what handlers use may go nevertheless.
+// Calls that are kept for too long: the objects that handlers use may be destroyed nevertheless.
 TEST_P(Endings, TheDestructorDoesNotWaitForEver) {
   struct Entered {
     std::atomic<int> closes = 0;
@@ -219,7 +219,7 @@ TEST_P(Endings, ListeningIsToldWithItsAddress) {
   EXPECT_EQ(late.outcome->error().code, Errc::kShutdown);
 }
 
-// A handler in a worker, which the removal waits for.
+// A handler on a worker, for which the removal waits.
 struct Gate {
   std::atomic<bool> entered = false, open = false, left = false;
 };
@@ -268,7 +268,7 @@ TEST(RemovalStart, IsToldWhenHandlersHaveReturned) {
   world.until([&] { return ending.ended() == 1; });
 }
 
-// In a handler of the service itself, which another takes the place of.
+// In a handler of the service itself, which another service replaces.
 struct Changing {
   Server* server = nullptr;
   Told removed;

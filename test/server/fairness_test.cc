@@ -1,5 +1,5 @@
-// What one connection may take of a core that it shares. One server core and one client core, both
-// polled here, so that what is counted is the same in every run: calls handled per pass.
+// The share of a core that one connection may take. One server core and one client core, both
+// polled here, so that the counts are the same in every run: calls handled per pass.
 #include <algorithm>
 #include <condition_variable>
 #include <functional>
@@ -12,9 +12,9 @@ namespace {
 constexpr uint32_t kClients = 16;
 constexpr uint32_t kGreedy = 15;  // the last one
 constexpr uint32_t kPiece = 1u << 20;
-// Of the server's core: of engine/credits.h and runtime/fair_share.h.
+// Constants of the server's core: of engine/credits.h and runtime/fair_share.h.
 constexpr uint64_t kCallsOfTurn = 4;
-constexpr uint64_t kCallsPerPiece = 256;  // as a megabyte counts
+constexpr uint64_t kCallsPerPiece = 256;  // calls for which a megabyte counts
 
 enum : uint32_t { kCount = 1, kPut = 2, kGet = 3, kSlow = 4, kHold = 5 };
 
@@ -29,7 +29,7 @@ constexpr Binding kFair = {
     .program = 0x20005601, .version = 1, .name = "fair", .procedures = kFairProcedures};
 
 struct Counts {
-  std::vector<uint32_t> order;  // who, call by call
+  std::vector<uint32_t> order;  // the client of each call, in order
   std::vector<ServerCall> held;
   RegisteredMemory data;
   std::mutex mutex;
@@ -72,7 +72,7 @@ constexpr Procedure kFairTable[] = {
 
 struct Fair;
 
-// A client that always has `in_flight` calls under way, all alike.
+// A client that always has `in_flight` equal calls under way.
 struct Caller {
   Fair* fair;
   uint32_t number;
@@ -130,7 +130,7 @@ struct Fair {
     call.begin(kFair, 0);
     EXPECT_EQ(call.submit_and_wait(), CallStatus::kOk);
   }
-  // One pass of the server, after clients have seen all that there is for them.
+  // One pass of the server, after clients have processed everything that has arrived for them.
   void pass() {
     while (runtime->poll(1) != 0) {
     }
@@ -146,7 +146,8 @@ struct Fair {
       pass();
     }
   }
-  // Calls of each that are handled in so many passes, when the greedy one has `in_flight` at once.
+  // The number of calls of each client that are handled in `passes` passes, when the greedy client
+  // has `in_flight` at once.
   std::vector<uint64_t> run(uint32_t number, uint32_t others, uint32_t in_flight,
                             uint32_t procedure) {
     for (uint32_t i = 0; i < kGreedy; ++i)
@@ -289,7 +290,7 @@ TEST(FairSharing, WorkersTakeCallsOfEachConnectionInTurn) {
       return caller.ended.size() == caller.calls.size();
     });
   });
-  // The worker had taken 16 calls and as many were in its ring when the others' came.
+  // When the others' calls came, the worker had taken 16 calls and as many were in its ring.
   std::vector<uint32_t>& order = fair.counts.order;
   ASSERT_EQ(order.size(), 64 + 2 * kGreedy);
   auto last =
@@ -324,8 +325,8 @@ TEST(ChunkBytes, CallsBeyondTheLimitWaitAndHoldNoMemory) {
   EXPECT_EQ(large_buffers(), before);
 }
 
-// They start when another call's reply has been posted: the replies of these are posted then, too,
-// and nothing later is needed for them to end.
+// They start when another call's reply has been posted: their replies are posted then, too, and
+// need nothing further to complete.
 TEST(ChunkBytes, CallsThatWaitedForItEndByThemselves) {
   constexpr uint32_t kBytes = 4096;
   Fair fair({.max_chunk_bytes = 2 * kBytes + 100});

@@ -1,4 +1,4 @@
-// Faults on purpose: whatever goes wrong, calls end, once, and nothing is left behind.
+// Injected faults: whatever fails, each call ends exactly once, and nothing is left behind.
 #include "rrdk/faults.h"
 
 #include "loopback.h"
@@ -15,7 +15,7 @@ FaultPlan plan_of(const std::string& spec) {
   return *plan;
 }
 
-// Calls of one connection after the other: as each breaks, the next is made.
+// Calls on one connection after the other: when a connection breaks, the next one is made.
 struct Line {
   explicit Line(World& world_in)
       : world(world_in), room(std::move(world.memory->allocate(kSize).value())) {
@@ -26,7 +26,7 @@ struct Line {
   void connect() {
     call.reset();
     connection.reset();
-    for (int tries = 0; !connection; ++tries) {  // a fault may hit that too
+    for (int tries = 0; !connection; ++tries) {  // a fault may hit connect(), too
       ASSERT_LT(tries, 10'000);
       auto made = world.client->connect(world.uri);
       if (made)

@@ -1,4 +1,4 @@
-// What Receives that grow leave of the size classes that calls take their buffers from.
+// What growing Receives leave of the size classes from which calls take their buffers.
 #include <gtest/gtest.h>
 
 #include "rrdk/eal.h"
@@ -22,7 +22,7 @@ class GrowthTest : public testing::Test {
 TEST_F(GrowthTest, AShrinkingConnectionKeepsItsShare) {
   GrowthShares one, other;
   ASSERT_TRUE(growth.take(65536, 12, one));
-  // Its Receives have those buffers still when they are to be smaller, of whatever class.
+  // When its Receives are to become smaller, they still hold those buffers, whatever their class.
   for (uint32_t bytes : {8192u, 16384u}) {
     ASSERT_TRUE(growth.take(bytes, 12, one));
     EXPECT_FALSE(growth.take(65536, 1, other)) << bytes;

@@ -1,4 +1,4 @@
-// What one client may hold of a server: connections, idle ones among them, and replies that it does
+// What one client may hold of a server: connections, including idle ones, and replies that it does
 // not take.
 #include <gmock/gmock.h>
 
@@ -35,7 +35,7 @@ TEST_P(Limits, ConnectionsOfOneClient) {
   RawCall call = {.xid = 1, .procedure = kAgain, .arguments = {1}};
   for (RawClient* client : {two.get(), three.get(), other.get()})
     EXPECT_EQ(site.call(*client, call).at(kResults + 1), 1u);
-  // Of those whose clients are not known, each counts for itself.
+  // A client without an identity counts by itself on each connection.
   auto nobody = site.connect(0);
   auto neither = site.connect(0);
   auto none = site.connect(0);
@@ -58,7 +58,7 @@ int64_t down(Clients& clients) {
   });
 }
 
-// Not where there are the fewest, if these are busy.
+// Not on the core with the fewest connections, if these are busy.
 TEST(Placement, IsOnTheCoreWithTheLeastLoad) {
   Site site;
   auto on_core = [&](uint32_t core) { return site.runtime->stats(core)[Counter::kConnections]; };
@@ -76,7 +76,7 @@ TEST(Placement, IsOnTheCoreWithTheLeastLoad) {
   EXPECT_EQ(on_core(1 - fewest), 3u);
 }
 
-// By default a client leaves as many to all others as it has, however many it asks for.
+// By default a client leaves as many places for all others as it has, however many it asks for.
 TEST(Admission, NoClientTakesMoreThanHalf) {
   constexpr uint32_t kBuffers = 2048;  // of headers, in the site's memory
   Site site({.first_credits = 32});
@@ -134,7 +134,7 @@ uint32_t available(const Memory& memory) {
 TEST_P(Limits, IdleConnections) {
   LogLines log;
   Site site({.private_receives = true, .idle_timeout_ms = 20}, GetParam());
-  // On a slow machine it may be idle for too long before its call is there.
+  // On a slow machine it may be idle for too long before its call arrives.
   std::unique_ptr<RawClient> busy;
   while (site.service.keeper.kept() == 0) {
     busy = site.connect();
@@ -162,7 +162,7 @@ TEST_P(Limits, IdleConnections) {
   EXPECT_EQ(site.server->stats()[Counter::kClosedIdle], closed + 2);
 }
 
-// A client that asks, and never looks at the answers: they wait in the server's memory.
+// A client that makes calls and never takes the replies: they wait in the server's memory.
 // Shows: SEC-10
 TEST_P(Limits, RepliesThatAreNotTaken) {
   LogLines log;
@@ -170,7 +170,7 @@ TEST_P(Limits, RepliesThatAreNotTaken) {
   auto good = site.connect(2);
   uint32_t before = available(*site.memory);
   auto bad = site.connect(1, 0);
-  // More than the fabric holds for the client: those are not the server's any more.
+  // More than the fabric holds for the client: those are no longer the server's.
   for (uint32_t xid = 1; xid <= 100; ++xid)
     Site::send(*bad, {.xid = xid, .procedure = kAppendData, .arguments = {1000}});
   site.until([&] { return site.server->stats()[Counter::kClosedStalled] == 1; });
@@ -181,13 +181,14 @@ TEST_P(Limits, RepliesThatAreNotTaken) {
   RawCall call = {.xid = 1, .procedure = kAgain, .arguments = {1}};
   EXPECT_EQ(site.call(*good, call).at(kResults + 1), 1u);
   if (GetParam() == Cores::kEmbedded) {
-    // All its buffers are back; the call just made has one, and heads of calls are kept.
+    // All its buffers are back, except one for the call just made and the heads of calls, which are
+    // kept.
     EXPECT_GE(available(*site.memory) + 16, before);
   }
 }
 
-// Whoever connects and says nothing is let go, whatever idle_timeout_ms says; who has made a call
-// may stay.
+// A peer that connects and stays silent is disconnected, whatever idle_timeout_ms is; a client that
+// has made a call may stay.
 // Shows: SEC-10
 TEST_P(Limits, ConnectionsThatNeverMakeACall) {
   LogLines log;
@@ -211,8 +212,8 @@ TEST_P(Limits, ConnectionsThatNeverMakeACall) {
   EXPECT_GE(log.count(LogLevel::kInfo, "no call in its first 20 ms", "first_call_timeout_ms"), 1);
 }
 
-// When there are no buffers left for another connection's Receives, older ones that never made a
-// call make room, and those that have are left alone.
+// When there are no buffers for another connection's Receives, older connections that never made a
+// call make way, and those that have made one stay.
 // Shows: SEC-10
 TEST_P(Limits, SilentConnectionsMakeRoom) {
   LogLines log;
@@ -236,7 +237,7 @@ TEST_P(Limits, SilentConnectionsMakeRoom) {
   call.xid = 2;
   EXPECT_EQ(site.call(*silent.back(), call).at(kResults + 1), 1u) << "it may make calls";
   EXPECT_EQ(site.call(*caller, call).at(kResults + 1), 1u) << "whoever has called is left alone";
-  // None is left that is silent: now one is refused.
+  // No silent connection is left: now one is refused.
   std::vector<std::unique_ptr<RawClient>> busy;
   for (uint64_t name = 10; site.server->stats()[Counter::kConnectionsRefused] == 0; ++name) {
     ASSERT_LT(name, 30u);
@@ -283,8 +284,8 @@ TEST_P(Limits, AFloodMakesRoomForItself) {
   EXPECT_EQ(site.server->stats()[Counter::kConnectionsRefused], 0u);
 }
 
-// Where Receives are shared, those of another core's connections are of no use: each newcomer
-// closes one connection, of its own core.
+// If Receives are shared, those of another core's connections do not help: each newcomer closes one
+// connection of its own core.
 // Shows: SEC-10
 TEST_P(Limits, ForWantOfBuffersConnectionsOfTheSameCoreMakeRoom) {
   Site site({.credits = 256, .first_credits = 256}, GetParam());
@@ -302,7 +303,7 @@ TEST_P(Limits, ForWantOfBuffersConnectionsOfTheSameCoreMakeRoom) {
   EXPECT_EQ(site.server->stats()[Counter::kConnectionsRefused], 0u);
 }
 
-// Of queue pairs a core has so many, of descriptors the process.
+// Queue pairs are limited for each core, descriptors for the process.
 // Shows: SEC-10
 TEST_P(Limits, SilentConnectionsMakeRoomWhereTheSystemHasNone) {
   constexpr uint32_t kOfACore = 3;
@@ -335,7 +336,7 @@ TEST_P(Limits, SilentConnectionsMakeRoomWhereTheSystemHasNone) {
   }
 }
 
-// What fails for good closes no more than a few.
+// A failure that does not go away closes no more than a few.
 TEST(Admission, LastingFailuresCloseFewConnections) {
   for (const auto& [code, most] : {std::pair(Errc::kLimit, 8u), std::pair(Errc::kSystem, 1u)}) {
     Site site;
@@ -350,7 +351,8 @@ TEST(Admission, LastingFailuresCloseFewConnections) {
   }
 }
 
-// For what is not about descriptors one goes, and not one for each newcomer.
+// For failures that do not concern descriptors one connection is closed, and not one for each
+// newcomer.
 TEST(Admission, OtherShortagesCloseOneConnection) {
   Site site;
   Clients silent, refused;
@@ -366,7 +368,7 @@ TEST(Admission, OtherShortagesCloseOneConnection) {
   EXPECT_EQ(site.server->stats()[Counter::kClosedForRoom], 1u);
 }
 
-// One after the other, as soon as it is known that the last one helped.
+// One after the other, each when it is known that the previous one helped.
 TEST(Admission, SeveralThatLackDescriptorsCloseOneEach) {
   constexpr uint32_t kMost = 8;
   Site site;
@@ -387,7 +389,7 @@ TEST(Admission, SeveralThatLackDescriptorsCloseOneEach) {
   EXPECT_EQ(site.server->stats()[Counter::kConnectionsRefused], 0u);
 }
 
-// A device that has no memory left for what a core needs of it.
+// A device without memory for what each core needs from it.
 struct PoorDevice final : fabric::Device {
   explicit PoorDevice(const fabric::Capabilities& can) : can_(can) {}
   const fabric::Capabilities& capabilities() const override { return can_; }
@@ -429,7 +431,7 @@ TEST(Admission, AShortageForAllConnectionsClosesNone) {
   EXPECT_EQ(site.server->stats()[Counter::kClosedForRoom], 0u);
 }
 
-// Without a descriptor the device does not even learn of the request.
+// Without a descriptor the device does not even receive the request.
 // Shows: SEC-10
 TEST(Admission, SilentConnectionsMakeRoomWhereNoRequestCanCome) {
   Site site;
@@ -446,8 +448,8 @@ TEST(Admission, SilentConnectionsMakeRoomWhereNoRequestCanCome) {
             1u);
 }
 
-// A driver closes the descriptors of a connection that has gone when it comes to it: no others are
-// closed in vain meanwhile.
+// A driver closes the descriptors of a closed connection later: meanwhile no other connections are
+// closed in vain.
 TEST_P(Limits, DescriptorsThatComeBackLateAreWaitedFor) {
   Site site({}, GetParam());
   std::vector<std::unique_ptr<RawClient>> silent;
@@ -466,7 +468,7 @@ TEST_P(Limits, DescriptorsThatComeBackLateAreWaitedFor) {
   EXPECT_EQ(site.server->stats()[Counter::kConnectionsRefused], 0u);
 }
 
-// As soon as it has more silent connections than any other.
+// As soon as the client has more silent connections than any other.
 TEST(Admission, AFloodReplacesItsOwnConnections) {
   constexpr uint32_t kMost = 32;
   Site site({.max_connections = kMost});
@@ -526,7 +528,7 @@ TEST(Admission, ABurstTakesNoMoreThanItsClientMayHave) {
   EXPECT_EQ(site.server->stats()[Counter::kClosedForRoom], 1u);
 }
 
-// There are more than one look sees.
+// There are more than one scan visits.
 TEST(Admission, AFloodReplacesItsOwnAmongMany) {
   constexpr uint32_t kMost = 100;
   constexpr uint32_t kHonest = 4;
@@ -544,9 +546,9 @@ TEST(Admission, AFloodReplacesItsOwnAmongMany) {
 }
 
 // A thread that reads for ever must not make the memory grow with each peer that comes and goes.
-// That concerns no other server.
+// Other servers are not affected.
 TEST(Admission, EndsWhenDestroyedConnectionsCannotBeFreed) {
-  constexpr uint32_t kSome = 300;  // a peer's work of a moment
+  constexpr uint32_t kSome = 300;  // connections of a moment
   constexpr uint32_t kMany = 3790;
   LogLines log;
   Site site({.max_connections = 2});
@@ -557,7 +559,7 @@ TEST(Admission, EndsWhenDestroyedConnectionsCannotBeFreed) {
       auto client = site.connect(1, 0);
       site.cut(client);
     }
-    *site.server->gone_links += kMany;  // as if so many more had come and gone
+    *site.server->gone_links += kMany;  // as if kMany more had come and gone
     std::unique_ptr<RawClient> client;
     for (int i = 0; client == nullptr || client->up(); ++i) {
       ASSERT_LE(i, 20);
@@ -595,7 +597,7 @@ TEST(Admission, ClosesNoneWhenTheClientsLimitIsReached) {
   EXPECT_EQ(site.server->stats()[Counter::kClosedForRoom], 0u);
 }
 
-// Of two connections, one on each core, of which the first has called.
+// Two connections, one on each core, of which the first has called.
 struct LastMoment : testing::Test {
   LastMoment() : site({.max_connections = 2}) {
     caller = site.connect(1);
@@ -617,7 +619,7 @@ TEST_F(LastMoment, AConnectionStaysWhoseFirstCallHasCome) {
   EXPECT_EQ(site.server->stats()[Counter::kClosedForRoom], 0u);
 }
 
-// Its call waits in its Receive, since there is no memory for another call object.
+// Its call waits in its Receive, because there is no memory for another call object.
 TEST_F(LastMoment, AConnectionStaysWhoseFirstCallWaits) {
   Site::send(*silent, {.xid = 1, .procedure = kAgain, .arguments = {5}});
   std::vector<Buffer> all;
@@ -637,7 +639,7 @@ TEST_F(LastMoment, AConnectionStaysWhoseFirstCallWaits) {
   EXPECT_EQ(site.answer(*silent).at(kResults + 1), 5u);
 }
 
-// Whose place it gets: another newcomer that comes at that moment is too late.
+// For the newcomer that the place was freed for: another newcomer at that moment is too late.
 TEST_F(LastMoment, APlaceThatWasFreedForOneIsNotAnothers) {
   auto next = site.knock_at_core(0, 3);
   wait_until([&] { return site.runtime->stats(1)[Counter::kConnections] == 0; },
@@ -648,7 +650,7 @@ TEST_F(LastMoment, APlaceThatWasFreedForOneIsNotAnothers) {
   EXPECT_EQ(site.server->stats()[Counter::kClosedForRoom], 1u);
 }
 
-// No other core has to do with it than that of the connection that goes, and the newcomer's.
+// Only the core of the connection that goes and that of the newcomer take part.
 TEST_F(LastMoment, ABusyCoreKeepsNoNewcomerWaiting) {
   auto next = site.knock_at_core(1, 3);
   wait_until([&] { return next->up(); },
@@ -684,7 +686,7 @@ TEST_F(LastMoment, AConnectionThatEndsForAnotherReasonIsNotCounted) {
   EXPECT_EQ(site.server->stats()[Counter::kConnectionsRefused], 0u);
 }
 
-// With the options as they come, of a server and of its memory.
+// With the default options of a server and of its memory.
 class OneHost : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Drivers, OneHost, testing::Values("shm:", "iwarp://127.0.0.1:0"));
 
@@ -721,7 +723,7 @@ TEST_P(OneHost, HasFortyConnectionsOfAServerWithDefaultOptions) {
   EXPECT_TRUE(memory->whole());
 }
 
-// A client that is refused hears why.
+// A client that is refused is told why.
 TEST_P(OneHost, IsToldWhichLimitItHasReached) {
   std::string where = GetParam();
   if (where == "shm:")
@@ -748,7 +750,7 @@ TEST_P(OneHost, IsToldWhichLimitItHasReached) {
               HasSubstr("does not admit this client: ask the operator"));
 }
 
-// What keeps a connection from being made is told as what it is.
+// If a connection cannot be made, the error names the real cause.
 TEST(Admission, SaysOfACoreThatIsFullThatThereAreTooManyConnections) {
   using proto::Rejection;
   Site site;
@@ -768,8 +770,8 @@ TEST(Admission, SaysOfACoreThatIsFullThatThereAreTooManyConnections) {
   EXPECT_EQ(site.server->stats()[Counter::kConnectionsRefused], std::size(told));
 }
 
-// Many connections with the options as they come, out of a budget for both ends of which Receives
-// for each credit would take several times as much.
+// Many connections with default options, from a memory budget for both ends that is several times
+// smaller than Receives for each credit would need.
 TEST_P(OneHost, HasManyConnectionsOutOfALittleMemory) {
   constexpr uint32_t kMany = 120;  // of which each has three descriptors at either end
   constexpr uint64_t kBudget = 24 << 20;
@@ -814,8 +816,8 @@ TEST_P(OneHost, HasManyConnectionsOutOfALittleMemory) {
   EXPECT_TRUE(memory->whole());
 }
 
-// A large result that waits to be sent is its client's: of 16 such buffers a client gets half, and
-// the call beyond that finds out.
+// A large result that waits to be sent counts for its client: of 16 such buffers a client gets
+// half, and the next call is refused.
 // Shows: SEC-09
 TEST(Results, InBuffersCountAsTheirClients) {
   Site site({.credits = 32, .max_chunk_bytes = 64u << 20});
@@ -832,8 +834,8 @@ TEST(Results, InBuffersCountAsTheirClients) {
   site.cut(greedy);
 }
 
-// What is answered on a connection that is on its way down waits for nothing, however late its
-// answer was to be.
+// A reply on a connection that is closing does not wait, however long its handler wanted to delay
+// it.
 TEST(Results, AreNotDelayedOnALostConnection) {
   Site site;
   auto client = site.connect(1);
@@ -850,7 +852,8 @@ TEST(Results, AreNotDelayedOnALostConnection) {
   EXPECT_EQ(site.server->stats()[Counter::kConnections], 0u);
 }
 
-// Connections that wait for their turns when they are lost stay until those come, and go then.
+// Connections that wait for their turns when they are lost stay until their turns come, and go
+// then.
 TEST(Turns, LostConnectionsStayUntilTheirTurn) {
   constexpr uint32_t kClients = 32, kCalls = 16;
   Site site({.credits = kCalls});
@@ -860,7 +863,7 @@ TEST(Turns, LostConnectionsStayUntilTheirTurn) {
     clients.push_back(site.connect(name, kCalls));
   for (auto& client : clients) {
     uint32_t key = client->expose(data.first(65536), fabric::Rights::kRemoteRead);
-    // What the first call reads is several turns' worth: the others wait meanwhile.
+    // The first call reads several turns' worth: the others wait meanwhile.
     Site::send(*client,
                {.xid = 1,
                 .procedure = kAgain,
@@ -872,8 +875,8 @@ TEST(Turns, LostConnectionsStayUntilTheirTurn) {
   site.until([&] { return site.server->stats()[Counter::kWaitsTurn] == kClients * (kCalls - 1); });
   for (auto& client : clients)
     client->disconnect();
-  // In a pass of its own the core sees that they have closed, then hears of all of them at once:
-  // more than can have their turns by then.
+  // In one pass the core sees that they have closed, and then handles all of them at once: too many
+  // for each to have had its turn.
   site.poll();
   EXPECT_LT(site.service.runs, kClients * kCalls * 3 / 4) << "too few wait";
   uint32_t events = 0;
@@ -883,7 +886,8 @@ TEST(Turns, LostConnectionsStayUntilTheirTurn) {
   site.until([&] { return site.server->stats()[Counter::kConnections] == 0; });
 }
 
-// Twelve connections of one client get no more of the core than the one of each other client.
+// Twelve connections of one client together get no more of the core than the only connection of
+// each other client.
 // Shows: SEC-09
 TEST(Turns, AreSharedByTheConnectionsOfAClient) {
   constexpr uint32_t kCalls = 32;
@@ -913,8 +917,8 @@ TEST(Turns, AreSharedByTheConnectionsOfAClient) {
       });
     });
   }
-  // Four calls of each connection were started as they came, the others in turns: from then on,
-  // until the first of the polite clients has had all of its own.
+  // Four calls of each connection were started as they came, the others in turns: this holds from
+  // then on, until the first of the polite clients has had all its calls served.
   std::vector<uint32_t> runs;
   uint32_t began = 0, over = UINT32_MAX;
   for (const auto& client : polite) {

@@ -1,4 +1,4 @@
-// A server and a client in one process over shm, with a service that shows every way to answer.
+// A server and a client in one process over shm, with a service that shows every way of answering.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,8 +25,8 @@ constexpr uint32_t kEcho = 1;          // opaque<> -> opaque<>
 constexpr uint32_t kRead = 2;          // offset, count -> status, eligible opaque<>
 constexpr uint32_t kWrite = 3;         // offset, eligible opaque<> -> bytes, how many were wrong
 constexpr uint32_t kRead2 = 4;         // offset, count, count -> eligible, word, eligible
-constexpr uint32_t kReject = 5;        // accept_stat -> never
-constexpr uint32_t kDeny = 6;          // auth_stat -> never
+constexpr uint32_t kReject = 5;        // accept_stat -> no result
+constexpr uint32_t kDeny = 6;          // auth_stat -> no result
 constexpr uint32_t kForget = 7;        // the ServerCall is destroyed
 constexpr uint32_t kDropCall = 8;      // drop()
 constexpr uint32_t kKeep = 9;          // kept in Keeper until released
@@ -69,7 +69,7 @@ struct Keeper {
     std::lock_guard lock(mutex);
     return calls.size();
   }
-  // Answers them all, from the calling thread.
+  // Answers all of them, from the calling thread.
   void release() {
     std::vector<ServerCall> mine;
     {
@@ -79,7 +79,7 @@ struct Keeper {
     for (ServerCall& call : mine)
       std::move(call).reply();
   }
-  // Closes the connection of the last that came.
+  // Closes the connection of the last call that came.
   void drop_one() {
     std::unique_lock lock(mutex);
     ServerCall call = std::move(calls.back());
@@ -259,8 +259,7 @@ inline std::unique_ptr<Memory> make_memory() {
   return std::move(*memory);
 }
 
-// Lets `pass` work, which returns how much it did, until `done()`; fails the test after a long
-// time.
+// Calls `pass`, which returns how much it did, until `done()`; fails the test after a long time.
 template <typename Done, typename Pass>
 void wait_until(Done&& done, Pass&& pass) {
   uint64_t deadline = Runtime::now_ns() + 60'000'000'000;
@@ -287,8 +286,8 @@ struct Ends {
     uri = *listening;
     client = Client::create(*runtime, client_options).value();
   }
-  // Tears down in the right order; the pools are whole afterwards, or the test fails. Before what
-  // the services use goes.
+  // Tears down in the right order, before the objects that the services use. The pools are whole
+  // afterwards, or the test fails.
   void end() {
     client.reset();
     server.reset();
@@ -337,7 +336,7 @@ struct World : Ends {
   Keeper keeper;
 };
 
-// A call that notes its ends.
+// A call that counts how often it ended.
 struct EndingCall {
   explicit EndingCall(Caller& caller) : call(caller) {}
   Call call;
@@ -354,7 +353,7 @@ struct EndingCall {
   int ended() const { return ends.load(std::memory_order_acquire); }
 };
 
-// A call that is made again and again, until it does not end well.
+// A call that is made again and again, until it ends with an error.
 struct Repeating : EndingCall {
   explicit Repeating(Caller& caller, uint32_t procedure_in = kWorker, MemorySpan room_in = {})
       : EndingCall(caller), procedure(procedure_in), room(room_in) {}

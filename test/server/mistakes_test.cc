@@ -1,4 +1,4 @@
-// What handlers do wrong: the client gets SYSTEM_ERR, and the server says why.
+// Mistakes of handlers: the client gets SYSTEM_ERR, and the server logs the reason.
 #include <sys/mman.h>
 
 #include "../client/log_lines.h"
@@ -51,7 +51,7 @@ void twice(ServerCall call, void*) {
   std::move(again).reject_versions(1, 2);
   std::move(again).drop();
 }
-// No entry in the binding.
+// There is no entry in the binding.
 void shorter(ServerCall call, void*) {
   call.results().put_item(call.result_buffer(100), 1u << 30, Ddp::kNo);
   std::move(call).reply();
@@ -102,7 +102,7 @@ TEST(Mistakes, AreSaidOnceForEachProcedureAndCounted) {
   ends.end();
 }
 
-// However many numbers a peer calls.
+// However many procedure numbers a peer calls.
 TEST(Mistakes, InProceduresWithoutAnEntryAreSaidOnceForAll) {
   LogLines log;
   constexpr Procedure kTable[] = {{kLong, too_long}, {kOtherProcedures, forget}};
@@ -122,7 +122,7 @@ TEST(Mistakes, InProceduresWithoutAnEntryAreSaidOnceForAll) {
   ends.end();
 }
 
-// Over shm, of a process that can not map it.
+// Over shm, to a process that cannot map it.
 TEST(Mistakes, ResultsInMemoryWithoutADescriptorAreNotSent) {
   constexpr size_t kBytes = 8192;
   constexpr uint32_t kInline = 10, kByReference = 5000;

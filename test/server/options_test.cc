@@ -1,4 +1,4 @@
-// A server's options that can not be had. The least that can: client/options_test.cc.
+// Options of a server that are refused. For the smallest that work, see client/options_test.cc.
 #include "loopback.h"
 #include "wrong_options.h"
 

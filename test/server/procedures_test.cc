@@ -1,4 +1,4 @@
-// What a server tells of its procedures.
+// The statistics of a server's procedures.
 #include <algorithm>
 
 #include "loopback.h"
@@ -88,7 +88,7 @@ TEST_P(ProcedureCounts, ARateCanBeChangedWhileCallsRun) {
 TEST_P(ProcedureCounts, ErrorsAreTold) {
   call(kEcho, 8, CallStatus::kOk);
   Call wrong(*connection_);
-  wrong.begin(kBinding, kEcho).put_u32(77);  // a length that nothing follows
+  wrong.begin(kBinding, kEcho).put_u32(77);  // a length without data behind it
   EXPECT_EQ(wrong.submit_and_wait(), CallStatus::kGarbageArgs);
   call(kForget, 0, CallStatus::kSystemErr, 2);
   EXPECT_EQ(of(world_, kEcho).calls, 2u);
@@ -96,7 +96,8 @@ TEST_P(ProcedureCounts, ErrorsAreTold) {
   EXPECT_EQ(of(world_, kForget).errors, 2u);
 }
 
-// However long it keeps a call, and wherever it answers; what it wanted to be late is not ours.
+// However long it keeps a call, and wherever it answers; the requested delay of the reply does not
+// count.
 TEST_P(ProcedureCounts, TheHandlersTimeIsUntilItAnswers) {
   constexpr uint64_t kDelayNs = 2'000'000;
   for (int i = 0; i < 4; ++i) {
@@ -111,7 +112,7 @@ TEST_P(ProcedureCounts, TheHandlersTimeIsUntilItAnswers) {
   EXPECT_EQ(of(world_, kDelay).reply.count(), 0u);
 }
 
-// A handler of all procedures that have no entry, whatever number a peer calls.
+// A handler of all procedures without an entry, whatever number a peer calls.
 TEST_P(ProcedureCounts, ProceduresWithoutAnEntryAreCountedTogether) {
   constexpr uint32_t kKnown = 300,
                      kNumbers[] = {
@@ -157,8 +158,8 @@ TEST_P(ProcedureCounts, ProceduresWithoutAnEntryAreCountedTogether) {
   }
 }
 
-// One worker, which the first call has: the second waits for it in the queue, and is decoded by
-// then.
+// There is one worker, which has the first call: the second call waits for it in the queue, already
+// decoded.
 TEST(ProcedureTimes, WaitingForAWorkerIsTimeInTheQueue) {
   constexpr uint64_t kHeldNs = 20'000'000;
   constexpr uint32_t kHold = 1, kWait = 2;

@@ -1,4 +1,4 @@
-// Programs described in one table (rrdk/program.h), served and called.
+// Programs described by one table (rrdk/program.h), served and called.
 #include "rrdk/program.h"
 
 #include "loopback.h"
@@ -68,7 +68,7 @@ TEST(Programs, AreServedAndCalledByOneTable) {
     ItemView data = call.results().get_item(50'000);
     ASSERT_EQ(data.size(), 50'000u);
     EXPECT_EQ(data.data()[49'999], pattern(49'999));
-    EXPECT_EQ(ends.server->stats()[Counter::kRdmaReadBytes], 50'000u);  // placed, both of them
+    EXPECT_EQ(ends.server->stats()[Counter::kRdmaReadBytes], 50'000u);  // both are placed
     EXPECT_EQ(ends.server->stats()[Counter::kRdmaWrittenBytes], 50'000u);
     call.begin(kShelf, kCount);
     EXPECT_EQ(call.submit_and_wait(), CallStatus::kOk);
@@ -80,7 +80,7 @@ TEST(Programs, AreServedAndCalledByOneTable) {
   ends.end();
 }
 
-// Of a table that is wrong, as of any other.
+// A table that is wrong, like any other.
 TEST(Programs, ThatAreWrongAreRefused) {
   static constexpr Procedure kNameless[] = {{.number = 1, .handler = count}};
   static constexpr Program kWrong(0x20005701, 1, "wrong", kNameless);

@@ -1,5 +1,5 @@
-// A client that says what a test wants, byte by byte: XIDs of its own, connections that it cuts,
-// chunks that are not there.
+// A client that sends what a test wants, byte by byte: its own XIDs, connections that it cuts,
+// chunks with invalid keys.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ inline Words operator+(Words left, const Words& right) {
   return left;
 }
 
-// What is received, as words.
+// A received message, as words.
 struct Received {
   Words words;
 
@@ -103,7 +103,7 @@ class RawClient {
   bool up() const { return up_; }
   bool down() const { return down_; }
   bool refused() const { return refused_; }
-  // Why, if the server said so.
+  // Why the connection was refused, if the server said so.
   const std::optional<proto::Rejected>& rejection() const { return rejection_; }
   void disconnect() { qp_->disconnect(); }
 
@@ -117,7 +117,7 @@ class RawClient {
     sent_.push_back(std::move(buffer));
     EXPECT_EQ(qp_->post_send({&wr, 1}), 1u);
   }
-  // A key for the memory, alive until the connection ends.
+  // A key for the memory, valid until the connection ends.
   uint32_t expose(MemorySpan span, fabric::Rights rights = fabric::Rights::kRemoteWrite) {
     uint32_t key = 0;
     EXPECT_TRUE(qp_->reserve_keys({&key, 1}));

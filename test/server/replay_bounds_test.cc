@@ -30,7 +30,7 @@ TEST(ReplayBounds, TheOldestAreForgotten) {
   EXPECT_EQ(run(kHeld, 4), kHeld);
   EXPECT_EQ(run(1, 4), kHeld + 2);  // which then runs again: its client had the reply long ago
   EXPECT_EQ(site.server->stats()[Counter::kReplayForgotten], 2u);
-  // Fewer, when they are large: with what is around its bytes three of these fit.
+  // Fewer replies, if they are large: with their overhead three of these fit.
   for (uint32_t i = 1; i <= 50; ++i) {
     EXPECT_EQ(run(100 + i, 940), kHeld + 2 + i);
     for (uint32_t back = 0; back < 3 && back < i; ++back)
@@ -39,7 +39,7 @@ TEST(ReplayBounds, TheOldestAreForgotten) {
   uint32_t before = site.service.runs;
   run(150 - kHeld + 1, 940);  // SYSTEM_ERR
   EXPECT_EQ(site.service.runs, before);
-  // Another client has its own.
+  // Another client has its own entries.
   auto other = site.connect(2);
   RawCall call = {.xid = 1, .procedure = kAppend, .arguments = {1}};
   for (; call.xid < 100; ++call.xid)
@@ -47,7 +47,7 @@ TEST(ReplayBounds, TheOldestAreForgotten) {
   EXPECT_EQ(run(150, 940), kHeld + 52);
 }
 
-// A client that comes back gets what was unanswered, however busy its other connections were.
+// A client that comes back gets its unanswered replies, however busy its other connections were.
 TEST(ReplayBounds, ConnectionsDoNotPushOutEachOthers) {
   Site site({.credits = 16, .replay = {.entries = 16}});
   auto broken = site.connect();
@@ -72,8 +72,8 @@ TEST(ReplayBounds, ConnectionsDoNotPushOutEachOthers) {
   EXPECT_EQ(kept, 500u + 40);
 }
 
-// What a client asks for on each new connection stays, however often the connection breaks and
-// whatever else it calls meanwhile.
+// A call that a client repeats on each new connection stays, however often the connection breaks
+// and whatever else the client calls meanwhile.
 TEST(ReplayBounds, RepeatedCallsAreNotForgotten) {
   Site site({.credits = 1, .replay = {.entries = 1, .bytes = 4096, .max_reply = 1024}});
   auto client = site.connect();
@@ -91,7 +91,7 @@ TEST(ReplayBounds, RepeatedCallsAreNotForgotten) {
   EXPECT_EQ(site.server->stats()[Counter::kReplayAnswered], 40u);
 }
 
-// Nor does one go that nobody had the time to ask for.
+// A reply that the client had no time to ask for stays, too.
 TEST(ReplayBounds, ConnectionsWithoutCallsCostNothing) {
   Site site;
   auto client = site.connect();
@@ -119,7 +119,7 @@ TEST(ReplayBounds, ForgottenCallsAreNotRunAgain) {
   EXPECT_EQ(site.server->stats()[Counter::kReplayForgotten], 0u);
 }
 
-// However replies of all sizes push each other out: what is answered again is what was answered.
+// However replies of all sizes replace each other: a repeated answer equals the first one.
 TEST(ReplayBounds, RepeatedAnswersEqualTheFirst) {
   std::mt19937_64 random(test::run_seed());
   auto below = [&](uint32_t n) { return static_cast<uint32_t>(random() % n); };
@@ -152,8 +152,8 @@ TEST(ReplayBounds, RepeatedAnswersEqualTheFirst) {
   EXPECT_GT(site.server->stats()[Counter::kReplayForgotten], 0u);
 }
 
-// All of a client's connections break at once, as they do when a network does: each of its calls is
-// known on whatever connection it comes again.
+// All of a client's connections break at once, as they do when a network fails: each of its calls
+// is recognised on whatever connection it comes again.
 TEST(ReplayBounds, AllConnectionsOfAClientBrokenAtOnce) {
   constexpr uint32_t kConnections = 24, kCalls = 8;
   Site site({.credits = kCalls});
@@ -161,7 +161,7 @@ TEST(ReplayBounds, AllConnectionsOfAClientBrokenAtOnce) {
   RawCall call = {.xid = 1, .procedure = kAppend, .arguments = {1}};
   for (uint32_t i = 0; i < kConnections; ++i) {
     clients.push_back(site.connect(1, kCalls));
-    // More than it can have outstanding: the others are of no interest any more.
+    // More calls than it can have outstanding: the others no longer matter.
     for (uint32_t k = 0; k < 3 * kCalls; ++k, ++call.xid)
       EXPECT_EQ(site.call(*clients[i], call).at(kResults), call.xid);
   }
@@ -180,7 +180,7 @@ TEST(ReplayBounds, AllConnectionsOfAClientBrokenAtOnce) {
   EXPECT_EQ(site.server->stats()[Counter::kReplayRefused], 0u);
 }
 
-// The same, and the server hears of none of the ends before the repetitions come.
+// The same, but the server notices none of the ends before the repetitions come.
 TEST(ReplayBounds, ConnectionsThatStillLookAlive) {
   constexpr uint32_t kConnections = 16;
   Site site({.credits = 4});
@@ -195,7 +195,7 @@ TEST(ReplayBounds, ConnectionsThatStillLookAlive) {
 }
 
 // A call that was sent on an old connection, repeated on a new one, and is read from the old one
-// last: however much the new one was used meanwhile, it is not run again.
+// last. However much the new one was used meanwhile, it is not run again.
 TEST(ReplayBounds, AnOldConnectionMayBeSlow) {
   for (bool ends : {false, true}) {
     Site site({.credits = 16, .replay = {.entries = 32}});
@@ -213,7 +213,7 @@ TEST(ReplayBounds, AnOldConnectionMayBeSlow) {
   }
 }
 
-// Clients that come by push nothing out, however many they are.
+// Clients that come and go replace nothing, however many they are.
 TEST(ReplayBounds, OtherClientsThatComeBy) {
   Site site({.credits = 4, .replay = {.entries = 4, .bytes = 1024, .max_reply = 512}});
   RawCall call = {.xid = 7, .procedure = kAppend, .arguments = {1}};
@@ -232,8 +232,8 @@ TEST(ReplayBounds, OtherClientsThatComeBy) {
   EXPECT_EQ(site.server->stats()[Counter::kReplayRefused], 0u);
 }
 
-// Beyond the bound a newcomer's calls are not run, and it is said why; those that may run twice
-// are.
+// Beyond the bound a new client's calls are not run, and a log line says why; calls that may run
+// twice are run.
 TEST(ReplayBounds, CallsOfClientsBeyondTheBoundAreNotRun) {
   LogLines log;
   Site site({.replay = {.clients = 2}});
@@ -281,7 +281,7 @@ TEST(ReplayBounds, HostsOfAnIpv6NetworkShareABound) {
     table.leave(*client, 0);
 }
 
-// Clients of a server alone: each makes a call that must not run twice.
+// Clients of a server by themselves: each makes a call that must not run twice.
 struct Clients {
   explicit Clients(const ReplayOptions& options) : table(options, {.bytes = 1 << 20}, *memory, 1) {
     table.keep_replies(true);
@@ -336,8 +336,8 @@ struct Clients {
 
 constexpr uint64_t kSecond = 1'000'000'000;
 
-// However many clients one origin sends, there are places for others: whether they stay, or go and
-// may come back.
+// However many clients one origin sends, there are places for others, whether the clients stay, or
+// go and may come back.
 TEST(ReplayPlaces, AreLeftForOtherOrigins) {
   for (bool stays : {false, true}) {
     Clients clients({.clients = 64});
@@ -359,7 +359,7 @@ TEST(ReplayPlaces, AreLeftForOtherOrigins) {
   }
 }
 
-// Connections that make no such call take no place.
+// Connections without such calls take no place.
 TEST(ReplayPlaces, AreTakenByCalls) {
   Clients clients({.clients = 4});
   for (uint64_t name = 1000; name < 1200; ++name)
@@ -369,7 +369,7 @@ TEST(ReplayPlaces, AreTakenByCalls) {
   EXPECT_EQ(clients.table.places_taken(), 1u);
 }
 
-// To the end of the time window, if there are places.
+// Until the end of the time window, if there are enough places.
 TEST(ReplayPlaces, AreKeptForTheTimeWindow) {
   Clients clients({.clients = 4, .window_ms = 60'000});
   EXPECT_TRUE(clients.visit(1, 1));
@@ -383,7 +383,7 @@ TEST(ReplayPlaces, AreKeptForTheTimeWindow) {
   EXPECT_EQ(clients.table.places_taken(), 0u);
 }
 
-// A process that has exited repeats nothing.
+// A process that has exited repeats no calls.
 TEST(ReplayPlaces, AreFreedByExitedProcesses) {
   static std::atomic<uint64_t> exited;
   const fabric::HasEnded is_odd = [](const fabric::Identity& who) {
@@ -404,7 +404,8 @@ TEST(ReplayPlaces, AreFreedByExitedProcesses) {
   EXPECT_EQ(clients.made_way(), 0u) << "nothing was lost";
 }
 
-// Beyond that, who has been away for longest makes way: after the second bound, and not before.
+// If no place is free otherwise, the client that has been away for longest loses its place: after
+// the second bound, not before.
 TEST(ReplayPlaces, AreTakenFromTheClientAwayForLongest) {
   Clients clients({.clients = 4, .window_ms = 60'000, .min_window_ms = 10'000});
   for (uint64_t name = 1; name <= 4; ++name) {
@@ -421,11 +422,11 @@ TEST(ReplayPlaces, AreTakenFromTheClientAwayForLongest) {
   EXPECT_FALSE(clients.is_remembered(1, 1));
   for (uint64_t name = 2; name <= 4; ++name)
     EXPECT_TRUE(clients.is_remembered(name, name)) << name;
-  // Looking at them was a visit: 5 is the first now.
+  // Checking them was a visit: 5 is the first now.
   clients.now_ns += 10 * kSecond + 1;
   EXPECT_TRUE(clients.visit(6, 6));
   EXPECT_FALSE(clients.is_remembered(5, 5));
-  // As before, if that is wanted.
+  // As before, if the options say so.
   Clients strict({.clients = 1, .window_ms = 60'000, .min_window_ms = 0});
   EXPECT_TRUE(strict.visit(1, 1));
   strict.now_ns += 60 * kSecond;
@@ -435,8 +436,8 @@ TEST(ReplayPlaces, AreTakenFromTheClientAwayForLongest) {
   EXPECT_EQ(strict.made_way(), 0u);
 }
 
-// Of an origin that has more than its share before others, whoever left first; and no origin takes
-// what others have.
+// First from an origin that has more than its share, from the client that left first; and no origin
+// takes the places of others.
 TEST(ReplayPlaces, AreTakenFromTheOriginWithTooMany) {
   Clients clients({.clients = 8, .min_window_ms = 10'000});
   EXPECT_TRUE(clients.visit(1, 1));
@@ -453,7 +454,7 @@ TEST(ReplayPlaces, AreTakenFromTheOriginWithTooMany) {
   EXPECT_TRUE(clients.is_remembered(1, 1));
 }
 
-// What a client leaves behind may be much: it is freed part by part, and its place at once.
+// A client may leave much behind: the memory is freed part by part, and the client's place at once.
 TEST(ReplayPlaces, AreFreeAtOnce) {
   constexpr uint32_t kCalls = 1000;
   Clients clients({.clients = 1, .min_window_ms = 1000});
@@ -495,7 +496,7 @@ TEST(ReplayPlaces, CallsWithoutThemMayRunUnprotected) {
   EXPECT_EQ(site.server->stats()[Counter::kReplayClients], 1u);
   EXPECT_EQ(site.server->stats()[Counter::kReplayPlaces], 1u);
   EXPECT_EQ(log.count(LogLevel::kWarning, "would be again", "ReplayOptions::clients"), 1);
-  // Nobody in particular stays without.
+  // A client without an identity still has none.
   auto nobody = site.connect(0);
   EXPECT_EQ(site.call(*nobody, call).at(kResults - 1),
             static_cast<uint32_t>(AcceptStat::kSystemErr));
@@ -549,8 +550,8 @@ TEST(ReplayBounds, CallsThatRunAreNotForgotten) {
   EXPECT_EQ(alone.begin(lane, 2), Alone::Verdict::kWait);
 }
 
-// Principals are compared by themselves: a call that looks like another principal's in all else is
-// not answered with that one's reply.
+// Principals are compared, too: a call that equals another principal's in all else does not get
+// that one's reply.
 TEST(ReplayBounds, PrincipalsShareNoReply) {
   Alone alone(4);
   server::ReplayLane& lane = *alone.enter();
@@ -565,7 +566,7 @@ TEST(ReplayBounds, PrincipalsShareNoReply) {
   EXPECT_EQ(alone.begin(lane, 7), Alone::Verdict::kSeen);
 }
 
-// A connection takes what it uses, and no more than its client could have to repeat.
+// A connection takes the memory that it uses, and no more than its client could have to repeat.
 TEST(ReplayBounds, LanesGrowWithCredits) {
   Alone alone(4);
   server::ReplayLane& lane = *alone.enter();
@@ -592,7 +593,7 @@ TEST(ReplayBounds, ACallThatIsSentAgainInVersionTwo) {
   EXPECT_EQ(alone.begin(lane, 1), Alone::Verdict::kSeen);
 }
 
-// What a connection leaves behind is what it had, made smaller. Time gives it back.
+// An ended connection keeps its replies in less memory. They expire with time.
 TEST(ReplayBounds, EndedConnectionsKeepFewerReplies) {
   constexpr uint32_t kOutstanding = 4;
   constexpr uint64_t kWindow = 2'000'000;
@@ -622,7 +623,8 @@ TEST(ReplayBounds, EndedConnectionsKeepFewerReplies) {
   EXPECT_EQ(alone.room.taken(), 0u);
 }
 
-// After the window a call that looks like an old one is a new one, though nobody has tidied up yet.
+// After the window a call that looks like an old one is new, even if nothing has been tidied up
+// yet.
 TEST(ReplayBounds, CallsAfterTheWindowAreNew) {
   constexpr uint64_t kWindow = 2'000'000;
   Alone alone(4, 1 << 20, {.entries = 1, .window_ms = 2});
@@ -635,7 +637,7 @@ TEST(ReplayBounds, CallsAfterTheWindowAreNew) {
   EXPECT_EQ(alone.begin(two, 19, kWindow + 1), Alone::Verdict::kRun);
 }
 
-// Room for what is asked for again is made while it is too old by then, or its reply the oldest.
+// A repeated call may have expired, or its reply be the oldest, while space for it is made.
 TEST(ReplayBounds, ARepeatedReplyStaysWhileSpaceIsMade) {
   constexpr uint64_t kWindow = 2'000'000;
   constexpr uint32_t kCalls = 20;
@@ -657,7 +659,7 @@ TEST(ReplayBounds, ARepeatedReplyStaysWhileSpaceIsMade) {
   EXPECT_EQ(alone.begin(other, 12, 2 * kWindow), Alone::Verdict::kSeen);
 }
 
-// Without room a call is not run; what can be repeated is not forgotten for it.
+// Without space a call is not run; calls that can be repeated are not forgotten for it.
 TEST(ReplayBounds, TheTotalBoundForgetsNoCallThatMayBeRepeated) {
   Alone alone(48, 2 * server::ReplayCache::kPrepaid);
   server::ReplayLane& one = *alone.enter();
@@ -674,8 +676,8 @@ TEST(ReplayBounds, TheTotalBoundForgetsNoCallThatMayBeRepeated) {
   EXPECT_EQ(alone.begin(three, 200), Alone::Verdict::kRun) << "it left less than it had";
 }
 
-// Replies of connections that have ended make room, the oldest first; that their calls ran stays
-// known, so that none runs twice.
+// Replies of ended connections make way, the oldest first; the cache remembers that their calls
+// have run, so that none runs twice.
 TEST(ReplayBounds, RepliesOfEndedConnectionsMakeRoom) {
   constexpr uint32_t kLanes = 20;
   Site site({.credits = 4,
@@ -701,7 +703,8 @@ TEST(ReplayBounds, RepliesOfEndedConnectionsMakeRoom) {
   EXPECT_EQ(site.server->stats()[Counter::kReplayRefused], 0u);
 }
 
-// It is part of the one budget: what it takes, buffers can not have, and the other way round.
+// The cache is part of the one budget: its memory is not available for buffers, and the other way
+// round.
 TEST(ReplayBounds, CountAgainstTheMemorysBudget) {
   auto memory = Memory::create({.bytes = 32 << 20, .hugepages = HugepagePolicy::kNever}).value();
   auto most = [&] {
@@ -730,7 +733,7 @@ TEST(ReplayBounds, CountAgainstTheMemorysBudget) {
   EXPECT_EQ(most(), whole);
 }
 
-// One client can not have what others need.
+// One client cannot have the memory that others need.
 TEST(ReplayBounds, EachClientLeavesAsMuchAsItHas) {
   server::ReplayRoom whole(1'000'000, nullptr);
   server::ReplayRoom one(&whole), two(&whole);
@@ -744,7 +747,7 @@ TEST(ReplayBounds, EachClientLeavesAsMuchAsItHas) {
   EXPECT_EQ(whole.taken(), 500'000u);
 }
 
-// However many clients keep what they can, a newcomer finds some.
+// However many clients keep all they can, a new client finds some.
 TEST(ReplayBounds, ThereIsRoomForANewcomer) {
   constexpr uint64_t kFirst = server::ReplayLane::cost_of(server::ReplayLane::kBlock);
   for (uint32_t others = 1; others <= 100; ++others) {

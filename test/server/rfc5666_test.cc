@@ -128,7 +128,7 @@ TEST(Rfc5666, OptionsThatMakeNoSenseAreRefused) {
   EXPECT_EQ(client.error().code, Errc::kInvalidArgument);
 }
 
-// A client that says every byte itself.
+// A client that builds every message itself.
 struct RawWorld {
   explicit RawWorld(const ServerOptions& options)
       : world(Cores::kEmbedded, options), client(*world.memory, world.uri) {
@@ -198,7 +198,8 @@ TEST(Rfc5666Server, HostileValuesOnlyBoundWhatTheirOwnConnectionGets) {
   for (uint32_t value : {0u, 1u, 1023u, 0x7fffffffu, UINT32_MAX}) {
     RawWorld raw({.rfc5666 = {.enabled = true}});
     EXPECT_EQ(results_of(raw.config(1, {value, value, value})).at(0), 4096u);
-    // Their largest inline reply is one that they said they take, at least 1024 and at most ours.
+    // The largest inline reply has the size that the client announced, but at least 1024 and at
+    // most our limit.
     uint32_t limit = value < 1024 ? 1024 : 4096;
     for (uint32_t size : {limit - 56, limit - 52}) {
       raw.client.send(RawCall{.xid = 2, .procedure = kRead, .arguments = {0, 5, size}}.message(

@@ -112,7 +112,7 @@ TEST_P(ByCores, RefusesUnknownProgramsAndProcedures) {
   EXPECT_EQ(call.submit_and_wait(), CallStatus::kGarbageArgs);
 }
 
-// Calls to another version than the service table knows of, as a gateway answers them.
+// Calls of a version that is not in the service table, answered as a gateway answers them.
 struct ByWire : testing::TestWithParam<std::tuple<std::string, RpcRdmaVersion>> {};
 INSTANTIATE_TEST_SUITE_P(
     Wires, ByWire,
@@ -165,7 +165,7 @@ TEST_P(ByCores, RefusesChunksThatTheBindingDoesNotAllow) {
   World world(GetParam());
   auto connection = world.connect();
   Call call(*connection);
-  // A client whose binding differs from the server's: an eligible argument of ECHO.
+  // A client whose binding differs from the server's: the argument of ECHO is eligible.
   constexpr ProcedureBinding kOther[] = {{.procedure = kEcho,
                                           .name = "ECHO",
                                           .eligible_args = 1,
@@ -252,7 +252,7 @@ TEST_P(ByCores, DelaysAReply) {
   }
 }
 
-// The server does not wait for a reply that nobody wants any more.
+// The server does not wait with a reply if its connection has ended.
 TEST_P(ByCores, DelayedRepliesEndWithTheirConnection) {
   World world(GetParam());
   {
@@ -308,7 +308,7 @@ TEST_P(ByCores, RefusesMoreConnectionsThanConfigured) {
   World world(GetParam(), {.max_connections = 2});
   auto one = world.connect();
   auto two = world.connect();
-  open_window(*one);  // those that never made a call would make room
+  open_window(*one);  // those that never made a call would make way
   open_window(*two);
   auto three = world.client->connect(world.uri);
   ASSERT_FALSE(three);
@@ -342,7 +342,8 @@ TEST_P(ByCores, CallsEndWhenTheServerGoesAway) {
   EXPECT_EQ(call.submit_and_wait(), CallStatus::kConnectionLost);
 }
 
-// Load goes on while the server is destroyed: calls in handlers on workers, in rings, in timers.
+// The load continues while the server is destroyed: calls in handlers on workers, in rings, in
+// timers.
 TEST_P(ByCores, IsDestroyedUnderLoad) {
   for (int round = 0; round < 5; ++round) {
     World world(GetParam());
@@ -419,7 +420,7 @@ TEST(Server, SpreadsConnectionsOverCores) {
   for (int i = 0; i < 8; ++i)
     connections.push_back(world.connect());
   world.until([&] { return world.server->stats()[Counter::kConnections] == 8; });
-  // Both ends count: 16 in all, 4 on each core.
+  // Both limits count: 16 in all, 4 on each core.
   for (uint32_t core = 0; core < 4; ++core)
     EXPECT_EQ(world.runtime->stats(core)[Counter::kConnections], 4u);
 }

@@ -30,13 +30,13 @@ constexpr std::array<Binding, kPrograms> kBindings = {binding_of(0), binding_of(
                                                       binding_of(3)};
 constexpr Procedure kTable[] = {{kProcedure, [](ServerCall, void*) {}}};
 
-// RRDK_TABLE_ORDERS: how many changes.
+// RRDK_TABLE_ORDERS: the number of changes.
 uint64_t orders() {
   const char* given = std::getenv("RRDK_TABLE_ORDERS");
   return given != nullptr ? std::strtoull(given, nullptr, 0) : 4000;
 }
 
-// Calls of one core: found in a pass, and ended in this or a later one.
+// Calls of one core, which are found in one pass and end in this or a later one.
 class CoreOfCalls {
  public:
   CoreOfCalls(const ServiceTable& table, uint32_t index, uint64_t seed)
@@ -107,7 +107,7 @@ void wait_for(const base::GracePeriod& grace) {
 }
 
 TEST(ServiceTables, KeepWhatCoresHaveInAnyOrderOfChanges) {
-  constexpr uint64_t kOrdersOfAGracePeriod = 256;  // bounds what waits to be freed
+  constexpr uint64_t kOrdersOfAGracePeriod = 256;  // bounds the services that wait to be freed
   ::mallopt(M_PERTURB, 0xa5);
   ASSERT_TRUE(base::start_rcu_thread());
   std::mt19937_64 random(test::run_seed());

@@ -1,4 +1,4 @@
-// A server, and clients that say who they are: the test chooses the identity under which the next
+// A server, and clients with identities: the test chooses the identity under which the next
 // connection comes. The service counts how often each of its procedures ran.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace rrdk::loopback {
 
-// Of the program below; results begin with the number of the run.
+// The procedures of the program below; results begin with the number of the run.
 constexpr uint32_t kAppend = 1;      // word -> run, word
 constexpr uint32_t kAppendKept = 2;  // -> run, when the test releases it
 constexpr uint32_t kAppendData = 3;  // bytes -> run, eligible opaque<>, a word
@@ -100,11 +100,11 @@ constexpr Procedure kSiteTable[] = {
     {.number = kOtherProcedures, .handler = append, .idempotent = false},
 };
 
-// A connection request under another name. The upper half of a name's 64 bits, if there is any, is
-// its origin's name.
+// A connection request under another name. The upper half of a name's 64 bits, if it is not zero,
+// is the name of its origin.
 class Disguise final : public fabric::ConnectRequest {
  public:
-  // Why no queue pair can be made for a connection of that core, if so.
+  // Why no queue pair can be made for a connection of that core, if that is so.
   using Impossible = std::function<std::optional<Error>(uint32_t core)>;
 
   Disguise(std::unique_ptr<fabric::ConnectRequest> request, const fabric::Identity& identity,
@@ -170,13 +170,13 @@ struct Site final : private runtime::Acceptor {
     server.reset();
   }
 
-  // A connection of the client called `name`; 0: of nobody in particular.
+  // A connection of the client called `name`; 0 is a client without an identity.
   std::unique_ptr<RawClient> connect(uint64_t name = 1, uint32_t receives = 32) {
     std::unique_ptr<RawClient> client = knock(name, receives);
     until([&] { return client->up(); }, {client.get()});
     return client;
   }
-  // The same, whether it is accepted or not.
+  // The same, accepted or not.
   std::unique_ptr<RawClient> knock(uint64_t name, uint32_t receives = 32) {
     identity_ = {{name, 0, 0}};
     requests_.store(0);
@@ -184,7 +184,7 @@ struct Site final : private runtime::Acceptor {
     until([&] { return requests_.load() == 1; }, {client.get()});
     return client;
   }
-  // The same, and only this core polls, until it has done what it has to do for that.
+  // The same, but only this core polls, until it has done all that it has to do for the connection.
   std::unique_ptr<RawClient> knock_at_core(uint32_t core, uint64_t name, uint32_t receives = 32) {
     identity_ = {{name, 0, 0}};
     requests_.store(0);
@@ -194,7 +194,7 @@ struct Site final : private runtime::Acceptor {
       runtime->poll(core);
     return client;
   }
-  // The same, and no core has done anything for it yet.
+  // The same, but no core has done anything for it yet.
   std::unique_ptr<RawClient> knock_at_no_core(uint64_t name, uint32_t receives = 1) {
     identity_ = {{name, 0, 0}};
     requests_.store(0);
@@ -222,7 +222,7 @@ struct Site final : private runtime::Acceptor {
       runtime->poll(i);
   }
   const runtime::OpenDevice& device() const { return *device_; }
-  // What becomes of connections, without a pass of a core. Returns how many events there were.
+  // Processes connection events without a pass of a core. Returns how many events there were.
   uint32_t route_events() { return device_->route_events(); }
   static void send(RawClient& client, const RawCall& call) {
     client.send(call.message(kSiteBinding.program, kSiteBinding.version));
@@ -240,7 +240,7 @@ struct Site final : private runtime::Acceptor {
     send(client, call);
     return answer(client);
   }
-  // Cuts the connection, and waits until the server has buried it.
+  // Cuts the connection, and waits until the server has destroyed it.
   void cut(std::unique_ptr<RawClient>& client) {
     uint64_t before = server->stats()[Counter::kConnections];
     client->disconnect();
@@ -253,10 +253,10 @@ struct Site final : private runtime::Acceptor {
   SiteService service;
   std::shared_ptr<Server::Impl> server;
   std::string uri;
-  // Of the requests from now on; set while none is on its way.
+  // Applies to requests from now on; set while none is on its way.
   Disguise::Impossible impossible;
   runtime::OpenDevice* instead = nullptr;          // the device by which they seem to come
-  const fabric::ConnectRequest* newest = nullptr;  // of them; until it is answered
+  const fabric::ConnectRequest* newest = nullptr;  // the newest request, until it is answered
 
  private:
   void on_connect_request(runtime::OpenDevice& device,

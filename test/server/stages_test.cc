@@ -1,4 +1,5 @@
-// When calls pass which stage, at both ends, and that a delay shows in the stage where it was.
+// When calls pass each stage, at both ends, and that a delay shows in the stage in which it
+// happened.
 #include <algorithm>
 #include <cinttypes>
 #include <functional>
@@ -13,7 +14,7 @@ namespace {
 
 constexpr uint64_t kDelayNs = 30'000'000;
 
-// A call's way, both ends together, in its order.
+// A call's stages at both ends together, in order.
 struct Passed {
   const char* name;
   Stage stage;
@@ -28,7 +29,7 @@ constexpr Passed kWay[] = {
     {"called", Stage::kCalled, true},       {"ended", Stage::kEnded, true},
 };
 
-// Server and client have runtimes of their own, so that only one of them is made slow.
+// Server and client have their own runtimes, so that only one of them is made slow.
 class Stages : public testing::Test {
  protected:
   static RuntimeOptions sampling(RuntimeOptions options) {
@@ -66,8 +67,8 @@ class Stages : public testing::Test {
     call(0, [](Encoder&) {});
   }
 
-  // Each call that both ends have, from stage to stage: nanoseconds, by the name of the stage that
-  // was reached. The server's side of a call is complete when the Send of its reply is.
+  // For each call that both ends have: the nanoseconds from stage to stage, under the name of the
+  // stage that was reached. The server's side of a call is complete when the Send of its reply is.
   std::vector<std::map<std::string, uint64_t>> times(uint32_t procedure, size_t calls) {
     std::vector<std::map<std::string, uint64_t>> all;
     ends_.until([&] {
@@ -77,8 +78,8 @@ class Stages : public testing::Test {
     return all;
   }
 
-  // What is injected is seen there, and is not seen elsewhere: other load of the machine delays one
-  // call or another, so most calls are asked.
+  // An injected delay shows in that stage and in no other. Other load of the machine delays single
+  // calls, so this is checked for most calls.
   void expect_delay_in(uint32_t procedure, size_t calls, const std::string& slow,
                        size_t but_the_first = 0) {
     auto all = times(procedure, calls);
@@ -117,7 +118,7 @@ class Stages : public testing::Test {
       uint64_t before = call.at(Stage::kSubmitted);
       for (const Passed& passed : kWay) {
         const uint64_t now = (passed.made ? call : other->second).at(passed.stage);
-        EXPECT_GE(now, before) << passed.name;  // which is not 0: it has passed them all
+        EXPECT_GE(now, before) << passed.name;  // which is not 0: it has passed all stages
         steps[passed.name] = ticks_to_ns(now - before);
         before = now;
       }
@@ -127,7 +128,7 @@ class Stages : public testing::Test {
   }
 };
 
-// Whoever is told of a call's end has them at hand.
+// The stamps are available in the call's completion callback.
 TEST_F(Stages, AreAvailableInTheCallsCallback) {
   struct Seen {
     std::optional<StampedCall> stamps;
@@ -233,7 +234,8 @@ TEST_F(Stages, AWaitForACreditIsBeforeTheStart) {
   expect_delay_in(0, 5, "started");
 }
 
-// What is submitted in a callback goes at once, and is answered while that callback still runs.
+// A call that is submitted in a callback is sent at once, and answered while that callback still
+// runs.
 TEST_F(Stages, ABusyCallbackIsBeforeTheReplyIsSeen) {
   struct Behind {
     Call call;
@@ -261,7 +263,7 @@ TEST_F(Stages, ABusyCallbackIsBeforeTheReplyIsSeen) {
   expect_delay_in(0, 5, "seen");
 }
 
-// A call's data is fetched when there is room for it beside that of earlier ones.
+// A call's data is fetched when there is space for it beside that of earlier calls.
 TEST_F(Stages, AWaitForItsTurnIsBeforeTheFetch) {
   static constexpr Procedure kHolding[] = {
       {kKeep, [](ServerCall call, void*) { std::move(call).reply_after(kDelayNs + kDelayNs / 2); }},
@@ -280,7 +282,7 @@ TEST_F(Stages, AWaitForItsTurnIsBeforeTheFetch) {
     args.put_item(patterned(*ends_.memory, 0, 8192), 8192, Ddp::kEligible);
     call.submit([](Call&, void*) {}, nullptr);
   };
-  Call more(*other);  // of credits: the first answer grants them
+  Call more(*other);  // credits: the first answer grants them
   more.begin(kOfTwo, 0);
   EXPECT_EQ(more.submit_and_wait(), CallStatus::kOk);
   for (int i = 0; i < 5; ++i) {
@@ -372,7 +374,7 @@ TEST_F(Stages, ALateReplyIsOnTheWayBack) {
   expect_delay_in(0, 5, "seen");
 }
 
-// Fault injection: every stage, and no other.
+// Fault injection in every stage: no other stage shows it.
 TEST_F(Stages, OnlyTheDelayedStageIsSlow) {
   static constexpr struct {
     const char* fault;

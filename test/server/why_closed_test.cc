@@ -1,6 +1,6 @@
-// Why a connection ended is told at four places: ServerOptions::on_close and
-// ConnectOptions::on_state, ConnectionInfo, the log, and the statistics with their metrics. For
-// each way in which a connection can end these say the same thing.
+// Why a connection ended is reported in four places: ServerOptions::on_close and
+// ConnectOptions::on_state, ConnectionInfo, the log, and the statistics with their metrics. These
+// agree for each way in which a connection can end.
 #include <gmock/gmock.h>
 
 #include <cstring>
@@ -18,7 +18,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Another process, whose connection ends with it.
+// Another process, with which its connection ends.
 TEST(OtherProcess, Runs) {
   const char* uri = std::getenv(kUri);
   if (uri == nullptr)
@@ -115,13 +115,13 @@ struct Place {
   std::unique_ptr<RawClient> raw;
 };
 
-// A way to end a connection, and what is told of it.
+// A way to end a connection, and the expected reports.
 struct Way {
   const char* name;
   EndedBy by;
   Errc code;
   std::optional<Refusal> refusal;
-  const char* text;  // a part of it
+  const char* text;  // a part of the message
   void (*end)(Place& place);
   ServerOptions server = {};
   ClientOptions client = {};
@@ -139,7 +139,7 @@ void expect_one_line(Place& place, const std::string& whose, const Ending& endin
   EXPECT_EQ(same, 1) << ending.to_string();
 }
 
-// In the text of OpenMetrics; empty: it has no such sample.
+// The sample in the OpenMetrics text, or empty if there is no such sample.
 std::string sample(const std::string& metrics, const std::string& name) {
   const size_t at = metrics.find("\n" + name + " ");
   if (at == std::string::npos)
@@ -272,7 +272,7 @@ const Way kAtServer[] = {
      "credits",
      [](Place& place) {
        place.connect_raw();
-       for (uint32_t xid = 1; !place.closed; xid += 2) {  // of each two one is too many
+       for (uint32_t xid = 1; !place.closed; xid += 2) {  // one of every two is too many
          place.send(xid, kKeep);
          place.send(xid + 1, kKeep);
          place.until([&] { return place.closed || place.keeper.kept() == 2; });

@@ -1,4 +1,4 @@
-// Options that can not be had: the error names the option, and no client or server is made.
+// Options that are refused: the error names the option, and no client or server is made.
 #pragma once
 
 #include <gtest/gtest.h>
