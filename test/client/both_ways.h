@@ -15,21 +15,21 @@
 
 namespace rrdk::loopback {
 
-// Of the server's program.
+// The procedures of the server's program.
 constexpr uint32_t kPlus = 1;        // word -> word + 1
-constexpr uint32_t kCallBack = 2;    // procedure, count -> how many of so many calls were right
+constexpr uint32_t kCallBack = 2;    // procedure, count -> how many of `count` calls were right
 constexpr uint32_t kSubscribe = 3;   // -> nothing; Host::clients has the caller
 constexpr uint32_t kAskWorker = 4;   // as kCallBack, on a worker that waits for each call
-constexpr uint32_t kStartLoad = 5;   // count -> nothing; so many calls that repeat themselves
-constexpr uint32_t kLoadRights = 6;  // -> how many of these were right so far
-// Of the client's program.
+constexpr uint32_t kStartLoad = 5;   // count -> no result; `count` calls that repeat themselves
+constexpr uint32_t kLoadRights = 6;  // -> how many of these were right until now
+// The procedures of the client's program.
 constexpr uint32_t kTell = 1;        // word -> word + 100
 constexpr uint32_t kTellWorker = 2;  // the same, on a worker
-constexpr uint32_t kTellAsk = 3;     // the same, when the server has been asked kPlus
+constexpr uint32_t kTellAsk = 3;     // the same, after the server has answered kPlus
 constexpr uint32_t kTellKept = 4;    // the same, when Guest::keeper releases it
-constexpr uint32_t kTellLong = 5;    // bytes -> how many
+constexpr uint32_t kTellLong = 5;    // bytes -> their count
 constexpr uint32_t kTellBack = 6;    // -> 1 if backward_client() is kUnsupported there
-constexpr uint32_t kTellOther = 7;   // -> never: there are versions 3 to 7
+constexpr uint32_t kTellOther = 7;   // -> no result: there are versions 3 to 7
 constexpr uint32_t kTellMany = 8;    // bytes -> opaque<>, when Guest::keeper releases it
 
 inline constexpr ProcedureBinding kHostProcedures[] = {
@@ -54,11 +54,11 @@ inline constexpr ProcedureBinding kGuestProcedures[] = {
 inline constexpr Binding kGuestBinding = {
     .program = 0x20005801, .version = 1, .name = "guest", .procedures = kGuestProcedures};
 
-// One call of a word, to either end; how it ended, and whether the answer was right.
+// One call of a word, to either end: how it ended, and whether the answer was right.
 struct Word {
   explicit Word(Caller& caller) : call(caller) {}
 
-  // `repeats`: again and again, until it does not end well.
+  // If `repeats`, it is made again until it ends with an error.
   void submit(const Binding& to, uint32_t procedure_in, uint32_t word_in, bool repeats_in = false) {
     binding = &to;
     procedure = procedure_in;
@@ -118,7 +118,7 @@ struct Stream {
 
 // The server's side.
 struct Host {
-  // Calls of one kCallBack, and its answer when all have ended.
+  // The calls of one kCallBack, which is answered when all have ended.
   struct Round {
     Round(ServerCall call_in, std::shared_ptr<BackwardClient> client_in)
         : call(std::move(call_in)), client(std::move(client_in)) {}
@@ -135,7 +135,7 @@ struct Host {
         calls.back()->submit([](Call&, void* self) { static_cast<Round*>(self)->on_end(); }, this);
       }
     }
-    // On one poll core.
+    // Called on one poll core only.
     void on_end() {
       if (--left != 0)
         return;
@@ -144,12 +144,12 @@ struct Host {
         rights += calls[i]->status() == CallStatus::kOk && calls[i]->results().get_u32() == i + 100;
       call.results().put_u32(rights);
       std::move(call).reply();
-      delete this;  // in the callback of one of its calls, as anybody may
+      delete this;  // in the callback of one of its calls, which is allowed
     }
   };
 
   static Host& of(void* context) { return *static_cast<Host*>(context); }
-  // Null: there is none, which was noted, and the call is rejected.
+  // Returns null if there is none; that was recorded, and the call is rejected.
   static std::shared_ptr<BackwardClient> client_of(ServerCall& call, void* context) {
     auto client = call.backward_client();
     if (client)
@@ -216,7 +216,7 @@ struct Host {
     std::lock_guard lock(mutex);
     return clients.empty() ? nullptr : clients.back();
   }
-  // Before the Server goes.
+  // Call this before the Server is destroyed.
   void release() {
     load.words.clear();
     load_client.reset();
@@ -242,7 +242,7 @@ inline constexpr Procedure kHostTable[] = {
 
 // The client's side.
 struct Guest {
-  // A forward call on behalf of a backward one.
+  // A forward call made for a backward one.
   struct Errand {
     Errand(ServerCall call_in, ClientConnection& connection)
         : call(std::move(call_in)), forward(connection) {}
@@ -285,7 +285,7 @@ struct Guest {
   static void tell_other(ServerCall call, void*) { std::move(call).reject_versions(3, 7); }
   static void tell_back(ServerCall call, void* context) {
     auto back = call.backward_client();
-    // Its connection is the one that we made.
+    // Its connection is the one that the test made.
     ClientConnection* ours = of(context).connection.load();
     EXPECT_NE(call.connection().id(), 0u);
     EXPECT_EQ(call.connection().id(), ours != nullptr ? ours->info().id : 0);
@@ -314,7 +314,7 @@ inline constexpr Procedure kGuestTable[] = {
 inline constexpr Procedure kBulkTable[] = {
     {kEcho, echo}, {kRead, read}, {kWrite, write}, {kKeep, keep}, {kOtherProcedures, Guest::tell}};
 
-// What is spoken.
+// The versions and drafts that the ends speak.
 struct Wire {
   RpcRdmaVersion version = RpcRdmaVersion::kOne;
   RpcRdmaDraft draft = RpcRdmaDraft::kDraft04;
@@ -335,7 +335,7 @@ inline ServerOptions server_options(const Wire& wire) {
           .backward_credits = 64};
 }
 
-// What services of both ends work on: there before the ends are, and after.
+// The objects that services of both ends use: made before the ends and destroyed after them.
 struct Actors {
   Host host;
   Guest guest;
@@ -377,21 +377,21 @@ struct BothWorld : Actors, Ends {
     guest.connection = nullptr;
     connection.reset();
   }
-  // The way back to this client.
+  // The BackwardClient of this client.
   std::shared_ptr<BackwardClient> subscribe() {
     Call call(*connection);
     call.begin(kHostBinding, kSubscribe);
     EXPECT_EQ(call.submit_and_wait(), CallStatus::kOk);
     return host.last();
   }
-  // A call forward, and back.
+  // A call forward, and one back.
   void plus() {
     Word word(*connection);
     word.submit(kHostBinding, kPlus, 5);
     until([&] { return word.ended() == 1; });
     EXPECT_TRUE(word.right());
   }
-  // How many of so many calls in the other direction were right.
+  // How many of `count` calls in the other direction were right.
   uint32_t call_back(uint32_t procedure, uint32_t count, uint32_t how = kCallBack) {
     Call call(*connection);
     Encoder& args = call.begin(kHostBinding, how);

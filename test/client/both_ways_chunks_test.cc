@@ -1,4 +1,4 @@
-// Calls of a server with chunks, where its client says that it takes them (draft-04's Backward
+// Calls with chunks made by a server, whose client says that it takes them (draft-04's Backward
 // Request Support, section 5.2.2), in one process.
 #include "both_ways.h"
 
@@ -13,7 +13,7 @@ ClientOptions taking_chunks(const Wire& wire = kDraft04) {
   return options;
 }
 
-// One call of the loopback program, to either end, with its data looked at.
+// One call of the loopback program, to either end, that checks its data.
 struct Bulk {
   static constexpr uint32_t kOffset = 77;
 
@@ -26,7 +26,7 @@ struct Bulk {
     args.put_item(patterned(memory, kOffset, bytes), bytes, Ddp::kEligible);
     ending.submit();
   }
-  // An eligible result, in room of ours.
+  // An eligible result, in memory of the test's own.
   void read(uint32_t bytes) {
     Encoder& args = begin(kRead, bytes);
     args.put_u64(kOffset);
@@ -35,7 +35,7 @@ struct Bulk {
     ending.call.offer(room.first(bytes));
     ending.submit();
   }
-  // What may only move with its message: a long call, and a long reply.
+  // Data that may only move with its message: a long call, and a long reply.
   void echo(uint32_t bytes) {
     Buffer data = patterned(memory, kOffset, bytes);
     Encoder& args = begin(kEcho, bytes);
@@ -58,7 +58,7 @@ struct Bulk {
   }
   bool ended() const { return ending.ended() == 1; }
   CallStatus status() const { return ending.call.status(); }
-  // What came back is what was asked for.
+  // The data that came back is the data that was requested.
   bool right() {
     if (!ended() || status() != CallStatus::kOk)
       return false;
@@ -84,7 +84,7 @@ struct Bulk {
 };
 
 struct BackwardChunks : testing::TestWithParam<const char*> {
-  // The client has said what it takes when its second call comes.
+  // The client has said what it takes by the time its second call comes.
   void begin(const ClientOptions& client, const ServerOptions& server = server_options(kDraft04)) {
     back.reset();
     world = std::make_unique<BothWorld>(Cores::kEmbedded, server, client, true, uri());
@@ -131,7 +131,7 @@ TEST_P(BackwardChunks, LargeArgumentsAndResultsMove) {
     for (auto& one : bulks)
       EXPECT_TRUE(one->right()) << one->procedure << ": " << to_string(one->status());
   }
-  // Placed where it was offered.
+  // It was placed in the offered memory.
   ItemView data = {};
   Bulk& placed = bulk(*back);
   placed.read(50'000);
@@ -144,7 +144,7 @@ TEST_P(BackwardChunks, LargeArgumentsAndResultsMove) {
   bulks.clear();
 }
 
-// Both ends have to want it, in the version that knows it.
+// Both ends must support it, in the version that has it.
 // Shows: V2D4-PROP-28, BIDIR-10
 TEST_P(BackwardChunks, OthersGetOnlyWhatFitsInline) {
   ServerOptions silent = server_options(kDraft04);
@@ -166,7 +166,7 @@ TEST_P(BackwardChunks, OthersGetOnlyWhatFitsInline) {
     bulk(*back).read(50'000);
     bulk(*back).echo(50'000);
     until_ended();
-    for (auto& one : bulks) {  // how long a result is only the client knows
+    for (auto& one : bulks) {  // only the client knows how long a result is
       bool runs = one->procedure == kRead;
       EXPECT_STREQ(to_string(one->status()),
                    to_string(runs ? CallStatus::kChunkError : CallStatus::kTooLarge));
@@ -185,7 +185,7 @@ TEST_P(BackwardChunks, OthersGetOnlyWhatFitsInline) {
   }
 }
 
-// It can not have said it yet: such a call is refused here, and not by the client.
+// The client cannot have said it yet: such a call is refused here, and not by the client.
 TEST_P(BackwardChunks, TheHandlerOfTheFirstCallKnowsNothingYet) {
   world = std::make_unique<BothWorld>(Cores::kEmbedded, server_options(kDraft04), taking_chunks(),
                                       true, uri());
@@ -219,7 +219,7 @@ TEST_P(BackwardChunks, BothDirectionsAtOnce) {
   EXPECT_EQ(world->connection->stats()[Counter::kProtocolBreaches], 0u);
 }
 
-// ~BothWorld() looks whether all memory is back.
+// ~BothWorld() checks that all memory is back.
 TEST_P(BackwardChunks, AConnectionThatIsLostInTheMidstGivesAllBack) {
   begin(taking_chunks());
   bulk(*back).write(100);  // opens the window
@@ -260,7 +260,7 @@ TEST_P(BackwardChunks, AConnectionThatIsLostInTheMidstGivesAllBack) {
   }
 }
 
-// What a server can make a client hold is bounded.
+// The memory that a server can make a client hold is bounded.
 TEST_P(BackwardChunks, CallsBeyondTheClientsBoundWait) {
   ClientOptions client = taking_chunks();
   client.version2.max_backward_chunk_bytes = 250'000;

@@ -34,7 +34,7 @@ struct ServerEnd {
         {.binding = &kHostBinding, .procedures = kHostTable, .context = &host}));
     uri = server->listen(address).value();
   }
-  // True: every buffer is back.
+  // Returns true if every buffer is back.
   bool close() {
     host.release();
     server.reset();
@@ -67,7 +67,8 @@ struct ClientEnd {
     return memory->whole();
   }
 
-  // Both ends have so many calls in flight, again and again, until many were right each way.
+  // Both ends have this many calls in flight, again and again, until many were right in each
+  // direction.
   void load() {
     Call start(*connection);
     start.begin(kHostBinding, kStartLoad).put_u32(kCalls);

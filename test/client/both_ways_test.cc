@@ -1,4 +1,4 @@
-// Calls in both directions of one connection, in one process: what the interface promises.
+// Calls in both directions of one connection, in one process: what the public interface promises.
 #include "both_ways.h"
 
 #include "log_lines.h"
@@ -58,11 +58,11 @@ TEST_P(BothWays, AtOnceWithCallsInFlightAllTheTime) {
   world.host.release();
 }
 
-// One credit each way: were they shared, both ends would wait for each other.
+// One credit in each direction: if they were shared, both ends would wait for each other.
 TEST_P(BothWays, ForwardCallsOfBackwardHandlersDoNotWaitForTheirOwnCaller) {
   ServerOptions server = server_options(wire());
   ClientOptions client = client_options(wire());
-  server.credits = client.credits = 2;  // one for the call that waits for all of it
+  server.credits = client.credits = 2;  // one for the call that waits for all the others
   server.backward_credits = client.backward_credits = 1;
   BothWorld world(cores(), server, client);
   EXPECT_EQ(world.call_back(kTell, 1), 1u);  // opens the windows
@@ -85,7 +85,8 @@ TEST_P(BothWays, NoMoreAreOnTheirWayThanTheClientGranted) {
   size_t ended = 0;
   while (ended < words.size()) {
     world.until([&] { return world.guest.keeper.kept() == std::min<size_t>(2, 10 - ended); });
-    // What is not granted does not come, however long one waits: calls of the other kind go by.
+    // A call without a credit does not come, however long one waits: calls of the other direction
+    // pass it.
     world.plus();
     EXPECT_EQ(world.guest.keeper.kept(), std::min<size_t>(2, 10 - ended));
     ended += world.guest.keeper.kept();
@@ -106,7 +107,7 @@ TEST_P(BothWays, AClientWithoutServicesIsNotDisturbed) {
   Word word(*back);
   word.submit(kGuestBinding, kTell, 1);
   world.until([&] { return word.ended() == 1; });
-  // Draft-04 says who wants no calls; the others have no words for it.
+  // In draft-04 a client can say that it takes no calls; in the other versions it cannot.
   bool says_so = wire().version == RpcRdmaVersion::kTwo && wire().draft == RpcRdmaDraft::kDraft04;
   EXPECT_STREQ(to_string(word.call.status()),
                to_string(says_so ? CallStatus::kRemoteError : CallStatus::kTimeout));
@@ -208,7 +209,7 @@ TEST_P(BothWays, ALostConnectionEndsCurrentAndLaterCalls) {
   world.until([&] { return after.ended() == 1; });
   EXPECT_EQ(after.call.status(), CallStatus::kConnectionLost);
   words.clear();
-  // Who comes again is somebody else.
+  // A client that connects again is another client.
   world.disconnect();
   world.connect();
   auto other = world.subscribe();
@@ -217,7 +218,7 @@ TEST_P(BothWays, ALostConnectionEndsCurrentAndLaterCalls) {
   EXPECT_EQ(world.call_back(kTell, 5), 5u);
 }
 
-// The end that closes knows why.
+// The end that closes knows the reason.
 TEST_P(BothWays, AServerThatClosesEndsItsOwnCallsWithShutdown) {
   for (bool drains : {true, false}) {
     BothWorld world(cores(), wire());
@@ -290,7 +291,7 @@ TEST_P(BothWays, TheBackwardClientMayBeReleasedInACallbackOrByItsLastHolder) {
   world.guest.keeper.drop_one();
   world.until([&] { return last.ends.load(std::memory_order_acquire) == 1; });
   world.disconnect();
-  // On a thread of its own, after the connection.
+  // On its own thread, after the connection is made.
   world.connect();
   auto back = world.subscribe();
   world.host.release();
@@ -328,7 +329,8 @@ TEST(BothWaysOptions, AConnectionWithCallsBackIsNotIdle) {
   Word word(*back);
   word.submit(kGuestBinding, kTellKept, 1);
   world.until([&] { return world.guest.keeper.kept() == 1; });
-  auto idle = world.client->connect(world.uri).value();  // later than the last call of the first
+  // later than the last call of the first one
+  auto idle = world.client->connect(world.uri).value();
   world.until([&] { return world.server->stats()[Counter::kClosedIdle] == 1; });
   EXPECT_EQ(word.ended(), 0);
   EXPECT_TRUE(back->alive());
@@ -340,7 +342,7 @@ TEST(BothWaysOptions, AConnectionWithCallsBackIsNotIdle) {
   world.until([&] { return world.server->stats()[Counter::kClosedIdle] == 2; });
 }
 
-// Nor is one whose calls have ended each time that somebody looks.
+// A connection whose calls have ended each time the server looks is not idle either.
 TEST(BothWaysOptions, AConnectionCalledNowAndThenIsNotIdle) {
   ServerOptions server = server_options(kWires[0]);
   server.idle_timeout_ms = 500;
@@ -358,7 +360,8 @@ TEST(BothWaysOptions, AConnectionCalledNowAndThenIsNotIdle) {
   EXPECT_TRUE(back->alive());
 }
 
-// An answer longer than a driver copies waits to be posted: the call behind it waits, too.
+// An answer that is too long for the driver to copy waits to be posted: the call behind it waits,
+// too.
 TEST(BothWaysOptions, ACallBehindALongAnswerInACallbackFollowsIt) {
   constexpr uint32_t kInline = 8192;
   constexpr uint32_t kLong = 6000;
@@ -371,7 +374,7 @@ TEST(BothWaysOptions, ACallBehindALongAnswerInACallbackFollowsIt) {
   many.submit();
   world.until([&] { return world.guest.keeper.kept() == 1; });
   for (int calls = 0; calls != 16; ++calls)
-    world.plus();  // until nothing changes any more between calls
+    world.plus();  // until nothing changes between calls any more
   struct Callback {
     Guest& guest;
     Word next;
@@ -431,7 +434,7 @@ TEST(BothWaysMisuse, AServerReportsBackwardClientsStillHeld) {
   EXPECT_EQ(word.call.status(), CallStatus::kConnectionLost);
 }
 
-// A reconnected client is called on its new connection, when it has called again.
+// After it has reconnected and called again, a client is called on its new connection.
 TEST(BothWaysReconnect, ACallThatWasKeptIsAnsweredBeforeTheNextConnection) {
   ClientOptions options = client_options(kWires[0]);
   options.reconnect = {.enabled = true, .first_delay_ms = 1, .max_delay_ms = 2};

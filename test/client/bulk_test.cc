@@ -1,4 +1,4 @@
-// Data by reference, both ways, in every size that could go wrong.
+// Data by reference, in both directions, in all sizes at which errors are likely.
 #include <cstring>
 
 #include "../server/loopback.h"

@@ -1,4 +1,4 @@
-// How calls end, seen from their caller: exactly once, whatever happens.
+// How calls end for their caller: exactly once, whatever happens.
 #include <malloc.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -129,7 +129,7 @@ TEST(Client, CancelEndsACallOnce) {
     auto connection = world.connect();
     open_window(*connection);
     EndingCall ending(*connection);
-    ending.call.cancel();  // not in flight: nothing
+    ending.call.cancel();  // not in flight: no effect
     ending.begin(kKeep);
     ending.submit();
     world.until([&] { return world.keeper.kept() == 1; });
@@ -145,8 +145,8 @@ TEST(Client, CancelEndsACallOnce) {
   }
 }
 
-// On the core's thread, where it could: a call that waits for a credit has nothing else to wait
-// for.
+// On the core's thread, which could call it back at once: a call that waits for a credit has
+// nothing else to wait for.
 TEST(Client, CancelDoesNotCallBackItself) {
   World world(Cores::kEmbedded, {.credits = 1});
   auto connection = world.connect();
@@ -237,10 +237,10 @@ TEST(Client, PastCredentialsAreFreed) {
     EXPECT_EQ(call.results().get_u32(), uid);
   }
   size_t after = mallinfo2().uordblks;
-  EXPECT_LT(after, before + (1u << 20));  // 20000 of them would be eight times as much
+  EXPECT_LT(after, before + (1u << 20));  // 20000 would be eight times as many
 }
 
-// Races of submit and cancel from another thread than the core's.
+// Races between submit and cancel from a thread other than the core's.
 TEST(Client, CancelAtAnyMomentEndsTheCallOnce) {
   World world(Cores::kDedicated);
   auto connection = world.connect();
@@ -256,7 +256,7 @@ TEST(Client, CancelAtAnyMomentEndsTheCallOnce) {
   }
 }
 
-// The core looks at a cancel() of a call that has ended, and another thread cancels the next one.
+// The core looks at a cancel() of a call that has ended while another thread cancels the next call.
 TEST(Client, ACancelIsNotLostBehindThatOfAnEarlierCall) {
   Call::Impl::Cancel cancelling;
   ASSERT_TRUE(cancelling.ask(1));
@@ -269,7 +269,7 @@ TEST(Client, ACancelIsNotLostBehindThatOfAnEarlierCall) {
   EXPECT_TRUE(cancelling.ask(3));
 }
 
-// A thread that is held up in its cancel(), until another one cancels a later call.
+// A thread is held up in its cancel() until another thread cancels a later call.
 TEST(Client, ACancelThatComesLateDoesNotReplaceALaterOne) {
   Call::Impl::Cancel cancelling;
   ASSERT_TRUE(cancelling.ask(6));
@@ -313,7 +313,7 @@ TEST(Client, ClosingEndsAllCallsWithShutdown) {
   }
 }
 
-// A program that submits again from its callbacks does not keep the core busy with it.
+// A program that submits again from its callbacks does not keep the core busy.
 TEST(Client, CallsOnALostConnectionEndOnceAMillisecond) {
   World world;
   auto connection = world.connect();
@@ -336,7 +336,7 @@ TEST(Client, CallsOnALostConnectionEndOnceAMillisecond) {
 }
 
 // Embedded in a reactor that sleeps: the core's descriptor becomes readable in time for a deadline,
-// and hardly ever before. A timer of our own that is due much later must not be the first.
+// and hardly ever before. An application timer that is due much later must not be the first.
 class Sleeping : public testing::TestWithParam<uint32_t> {};
 INSTANTIATE_TEST_SUITE_P(Keepalive, Sleeping, testing::Values(0, 1000));
 
@@ -372,7 +372,7 @@ TEST_P(Sleeping, ACoreWakesForADeadlineAndForLittleElse) {
   world.keeper.release();
 }
 
-// Memory without a descriptor, which another process can not map.
+// Memory without a descriptor, which another process cannot map.
 TEST(Client, MemoryThatTheDriverCannotUseEndsTheCallAndNotItsConnection) {
   LogLines log;
   World world;

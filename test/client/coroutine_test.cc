@@ -57,7 +57,7 @@ constexpr Procedure kFrontTable[] = {{kCopy, by_coroutine<copy>},
                                      {kForward, by_coroutine<forward>},
                                      {kSilent, by_coroutine<forget_it>}};
 
-// Sequences that somebody owns.
+// Sequences with an owner.
 struct Sum {
   int calls = 0;
   CallStatus last = CallStatus::kInvalidCall;
@@ -129,7 +129,7 @@ Coroutine read_in_statements(ClientConnection& connection, int& good, std::atomi
 
 struct Coroutines : testing::TestWithParam<Cores> {
   World world{GetParam()};
-  // Once the core has done all that it had.
+  // When the core has finished all its work.
   void settle(ClientConnection& connection) { open_window(connection); }
 };
 INSTANTIATE_TEST_SUITE_P(Cores, Coroutines,
@@ -179,7 +179,7 @@ TEST_P(Coroutines, AreHandlersThatAskOthers) {
   EXPECT_EQ(server->stats()[Counter::kMistakeUnanswered], 1u);
   EXPECT_EQ(log.count(LogLevel::kError, "SILENT of front"), 1);
 
-  // What it waits for ends with the connection that it calls on.
+  // The call it waits for ends with the connection on which it was made.
   EndingCall waiting(*connection);
   waiting.call.begin(kFront, kForward);
   waiting.submit();
@@ -229,7 +229,7 @@ TEST_P(Coroutines, GoWhileTheyWaitWithTheirCalls) {
   EXPECT_EQ(log.count(LogLevel::kError, ""), 0) << "to call it off is no mistake";
 }
 
-// Where it would go on: in a callback of its core.
+// Destroyed where it would be resumed: in a callback of its core.
 TEST_P(Coroutines, GoInACallbackOfTheirCore) {
   LogLines log;
   auto connection = world.connect();
@@ -282,8 +282,8 @@ TEST_P(Coroutines, AreToldOfACallThatIsRefused) {
   EXPECT_EQ(second_sum.last, CallStatus::kInvalidCall);
 }
 
-// The line that rrdk/coroutine.h warns of. In one thread, where a compiler that is not sound does
-// no more than to take good calls for failed ones.
+// The pattern that rrdk/coroutine.h warns about. In one thread, where an unsound compiler only
+// takes successful calls for failed ones.
 TEST(Compiler, ReadsResultsBehindAnAwaitWhenTheCallHasEnded) {
   World world;
   auto connection = world.connect();
@@ -299,7 +299,7 @@ TEST(Compiler, ReadsResultsBehindAnAwaitWhenTheCallHasEnded) {
   EXPECT_EQ(good, kTimes);
 }
 
-// A context for each procedure, where the Service has another one.
+// A procedure may have its own context, different from that of the Service.
 TEST(Contexts, AProcedureMayHaveItsOwn) {
   auto tell = [](ServerCall call, void* context) {
     call.results().put_u32(*static_cast<uint32_t*>(context));

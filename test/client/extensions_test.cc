@@ -12,9 +12,9 @@ namespace {
 using Bytes = std::vector<std::byte>;
 
 constexpr uint32_t kAsk = 100, kTell = 101;
-constexpr size_t kSilent = 2;  // so many bytes are not answered
+constexpr size_t kSilent = 2;  // requests of this length are not answered
 
-// A feature of one question, answered by the same bytes; and a property.
+// A feature with one request, answered by the same bytes; and a property.
 struct Site {
   explicit Site(bool loaded = true, bool with_property = false) {
     ExtensionList list;
@@ -93,7 +93,7 @@ OptionOutcome ask(SurvivalWorld& world, size_t bytes) {
       .value();
 }
 
-// A client asks, and a server that cannot answer is a mistake.
+// A client only sends requests; registering the feature at a server without `serve` is an error.
 TEST(Extensions, OnlyServersNeedAFunctionThatServes) {
   Site here, there;
   OptionType ask_only = here.type(kAsk), tell = here.type(kTell);
@@ -111,7 +111,7 @@ TEST(Extensions, OnlyServersNeedAFunctionThatServes) {
     EXPECT_NE(made.error().message.find(named), std::string::npos) << made.error().message;
 }
 
-// They are sampled as calls are, and give their records back.
+// They are sampled like calls, and give their records back.
 TEST(Extensions, CallsAreStampedBehindManyMessages) {
   Site here, there;
   SurvivalWorld world(client_of(here), server_of(there));
@@ -141,7 +141,7 @@ TEST(Extensions, TrialTellsWhetherTheServerKnowsThem) {
       EXPECT_EQ(here.served, 0u);
       EXPECT_EQ(there.served, 1u);
       EXPECT_FALSE(there.peer.empty());
-      // An error that is about the message shows as much.
+      // An error that concerns the message says so.
       OptionOutcome refused = ask(world, kSilent);
       EXPECT_NE(refused.status, CallStatus::kOk);
       EXPECT_EQ(refused.support, OptionSupport::kSupported);
@@ -251,8 +251,8 @@ TEST(Extensions, EachEndsOnceHoweverItsConnectionEnds) {
                               {.type = kAsk, .info = info, .timeout_ms = timeout_ms}, Outcomes::add,
                               &outcomes));
     };
-    call(world);  // for more credits than one
-    send(2);      // nobody polls the server
+    call(world);  // needs more credits than one
+    send(2);      // while the server is not polled
     world.until_silent([&] { return !outcomes.all.empty(); });
     ASSERT_EQ(outcomes.all.size(), 1u);
     EXPECT_EQ(outcomes.all[0].status, CallStatus::kTimeout);
@@ -266,7 +266,7 @@ TEST(Extensions, EachEndsOnceHoweverItsConnectionEnds) {
     world.start_server();
     world.connection.reset();
     world.connect();
-    send(0);  // and is closed before anybody polls
+    send(0);  // and is closed before the next poll
     world.connection.reset();
   }
   ASSERT_EQ(outcomes.all.size(), 3u);

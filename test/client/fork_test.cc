@@ -1,5 +1,5 @@
-// A child of fork() that ends as a program ends, by exit() or return, and destroys what it has of
-// its parent's: neither the parent nor the child notices.
+// A child of fork() that ends as a program does, by exit() or return, and so destroys the objects
+// it has from its parent: neither the parent nor the child is affected.
 #include <fcntl.h>
 #include <sys/wait.h>
 
@@ -14,7 +14,8 @@
 #include "base/sanitizer.h"
 #include "rrdk/timer.h"
 
-// Asked by LeakSanitizer at exit: what only the parent's other threads knew is no leak of a child.
+// Asked by LeakSanitizer at exit: memory that only the parent's other threads knew is no leak of
+// the child.
 static bool in_child = false;
 extern "C" int __lsan_is_turned_off();
 int __lsan_is_turned_off() {
@@ -40,7 +41,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Place{"IwarpThreads", Cores::kWorkers, "iwarp://127.0.0.1:0"}),
     [](const testing::TestParamInfo<Place>& place) { return std::string(place.param.name); });
 
-// Everything that a program can have, calls on their way among it.
+// One of each object that a program can have, with calls in flight.
 struct Program {
   explicit Program(const Place& place)
       : ends(options_for(place.cores), {}, {},
@@ -114,7 +115,8 @@ TEST_P(Fork, AChildThatExitsHarmsNeitherItsParentNorItself) {
   EXPECT_TRUE(memory->whole());
 }
 
-// In a child, which goes on as if it were its parent. Zero, or what was not refused.
+// Runs in a child that continues as if it were its parent. Returns zero, or the number of the step
+// that was not refused.
 int use_what_is_the_parents(Program& program, Call& begun) {
   Runtime& runtime = *program.ends.runtime;
   const uint64_t passes = runtime.stats(0)[Counter::kPasses];
@@ -186,7 +188,7 @@ TEST_P(Fork, AChildThatGoesOnAsItsParentIsRefused) {
   EXPECT_EQ(forks.program.waiting->call.status(), CallStatus::kOk);
 }
 
-// By number, with what they are.
+// The open descriptors and their targets.
 std::map<int, std::string> descriptors() {
   std::map<int, std::string> open;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -199,7 +201,7 @@ std::map<int, std::string> descriptors() {
 }
 const std::map<int, std::string> kInherited = descriptors();
 
-// EAL's are among them: this library has started it.
+// These include EAL's, which this library has started.
 TEST(ForkAndExec, ClosesAllOurDescriptors) {
   Program program({"", Cores::kWorkers, nullptr});
   for (const auto& [fd, what] : descriptors()) {

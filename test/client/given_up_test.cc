@@ -1,5 +1,5 @@
-// Calls that are cancelled, or time out: what becomes of their memory, and that their connection
-// lives.
+// Calls that are cancelled or time out: their memory is released later, and their connection
+// survives.
 #include <random>
 
 #include "../seed.h"
@@ -10,21 +10,21 @@ namespace {
 
 constexpr uint32_t kBytes = 50000;
 
-// A call of one of the ways in which data moves in chunks, with memory that can be lent.
+// A call with one of the ways in which data moves in chunks, with memory that can be lent.
 enum class Way { kReadIntoItsBuffer, kReadIntoOurs, kWriteOfItsBuffer, kWriteOfOurs, kLongReply };
 constexpr int kWays = 5;
 
 struct Lending {
   explicit Lending(SurvivalWorld& world_in) : world(world_in), call(*world_in.connection) {}
 
-  // Memory of ours, until it is released. It outlives the Lending's next call.
+  // Memory of the test's own, until it is released. It outlives the Lending's next call.
   struct Room {
     Buffer buffer;
     int* released;
     Buffer* kept;
   };
 
-  // False: there is no buffer now.
+  // Returns false if there is no buffer now.
   bool submit(Way way_in, uint32_t timeout_ms) {
     way = way_in;
     kept.reset();
@@ -40,7 +40,7 @@ struct Lending {
           [](void* argument) {
             std::unique_ptr<Room> room(static_cast<Room*>(argument));
             ++*room->released;
-            *room->kept = std::move(room->buffer);  // what was read is looked at after this
+            *room->kept = std::move(room->buffer);  // the data read is checked after this
           },
           new Room{std::move(buffer), &released, &kept});
       ++lent;
@@ -106,8 +106,8 @@ struct Lending {
   inline static const std::vector<std::byte> zeros = std::vector<std::byte>(20000);
 };
 
-// What the tests below have in common: calls of all ways, some of which are given up by
-// `timeout_ms` or by cancel(), one in `cancels`; 0: none.
+// Common to the tests below: calls of all ways. Some are given up by `timeout_ms` or by cancel(),
+// one in `cancels`; 0 means none.
 void give_up_some(SurvivalWorld& world, uint32_t timeout_ms, uint64_t cancels) {
   std::mt19937_64 random(test::run_seed());
   world.connect();
@@ -130,7 +130,7 @@ void give_up_some(SurvivalWorld& world, uint32_t timeout_ms, uint64_t cancels) {
   world.gate.holding = false;
   world.until([&] {
     world.gate.answer_well();
-    // Without memory that was lent, a call that was given up may still have its answer to come.
+    // If no memory was lent, a call that was given up may still be answered.
     const Stats now = world.stats();
     return now[Counter::kCallsAnsweredLate] == now[Counter::kCallsGivenUp] &&
            std::ranges::all_of(
@@ -159,7 +159,7 @@ void connect_and_hold(SurvivalWorld& world) {
   world.gate.holding = true;
 }
 
-// When the server has it.
+// Returns when the server has it.
 template <typename Of>
 void cancel_held(SurvivalWorld& world, Of& of) {
   world.until([&] { return world.gate.held.size() == 1; });
@@ -167,7 +167,7 @@ void cancel_held(SurvivalWorld& world, Of& of) {
   world.until([&] { return !of.call.in_flight(); });
 }
 
-// A call that reads into memory of ours, and is cancelled.
+// A call that reads into memory of the test's own, and is cancelled.
 void lend(SurvivalWorld& world, Lending& lending) {
   ASSERT_TRUE(lending.submit(Way::kReadIntoOurs, 0));
   cancel_held(world, lending);
@@ -262,7 +262,7 @@ TEST(GivenUp, LentMemoryComesBackAfterTheBound) {
   EXPECT_TRUE(world.connection->alive());
 }
 
-// As long as the connection; not longer.
+// The memory is lent as long as the connection lives, not longer.
 TEST(GivenUp, LentMemoryComesBackWhenTheConnectionEnds) {
   SurvivalWorld world({});
   connect_and_hold(world);
@@ -273,7 +273,8 @@ TEST(GivenUp, LentMemoryComesBackWhenTheConnectionEnds) {
   EXPECT_EQ(lending.released, 1);
 }
 
-// Where it can not be otherwise: memory that must be ours again when the callback comes.
+// For memory that cannot be lent, because it must be the application's again when the callback
+// comes.
 TEST(GivenUp, MemoryThatIsNotLentIsFencedFirst) {
   SurvivalWorld world({});
   connect_and_hold(world);
@@ -328,7 +329,7 @@ TEST(Call, ABufferThatCannotBeOfferedEndsIt) {
   EXPECT_TRUE(world.connection->alive());
 }
 
-// Told in any case, and before the callback where nothing is left to the server.
+// The release is reported in any case, and before the callback if the server holds nothing.
 TEST(Call, ItsMemoryIsReleasedHoweverItEnds) {
   struct Order {
     int released = 0;

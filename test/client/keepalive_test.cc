@@ -1,4 +1,4 @@
-// Peers that say nothing: when they are asked, when they are given up, and what then.
+// Silent peers: when they are asked, when they are given up, and what follows.
 #include "client/client_impl.h"
 #include "survival_world.h"
 
@@ -15,7 +15,7 @@ struct Clocked {
   uint64_t heard = 0;
   bool can_ask = true;
 
-  // The milliseconds until the verdict; at most `most`.
+  // The milliseconds until the verdict, at most `most`.
   int until(Verdict verdict, int most = 10000) {
     for (int ms = 1; ms <= most; ++ms) {
       now_ns += kMs;
@@ -28,11 +28,11 @@ struct Clocked {
 
 TEST(SilenceWatch, AsksThenGivesUp) {
   Clocked clocked;
-  EXPECT_EQ(clocked.until(Verdict::kAsk), 101);  // the first look is when time begins
+  EXPECT_EQ(clocked.until(Verdict::kAsk), 101);  // time begins with the first look
   EXPECT_EQ(clocked.until(Verdict::kGone), 300);
 }
 
-// Their product is more than 64 bits hold.
+// The product does not fit into 64 bits.
 TEST(SilenceWatch, IsPatientForAsLongAsItIsTold) {
   SilenceWatch watch{1u << 31, 1u << 31};
   constexpr uint64_t kSilenceNs = (uint64_t{1} << 31) * kMs;
@@ -95,7 +95,7 @@ TEST(Keepalive, ASilentPeerIsGivenUpByName) {
   EXPECT_NE(error->message.find("silent"), std::string::npos);
   EXPECT_EQ(world.stats()[Counter::kKeepalives], 1u);
   EXPECT_EQ(world.stats()[Counter::kKeepaliveEnds], 1u);
-  EXPECT_EQ(world.stats()[Counter::kCallsMade], 1u);  // ours are not the program's
+  EXPECT_EQ(world.stats()[Counter::kCallsMade], 1u);  // ours are not of the program
   EXPECT_EQ(log.count(LogLevel::kInfo, "connection to " + world.uri + " ended: ", "silent"), 1);
 }
 
@@ -110,7 +110,7 @@ TEST(Keepalive, APeerThatAnswersIsKept) {
   EXPECT_GE(world.server->stats()[Counter::kCallsReceived], served + 9);
 }
 
-// It asks for the program that calls were made of, not for what has come in its Binding's place.
+// It asks for the program that calls used, not for another Binding at the same address.
 TEST(Keepalive, TheBindingMayBeGone) {
   SurvivalWorld world(kQuick);
   world.connect();
@@ -146,7 +146,7 @@ TEST(Keepalive, WithoutAProgramNothingIsSent) {
   other.reset();
 }
 
-// Slow calls hold all the credits that there are; a connection beside it shows that time goes by.
+// Slow calls hold all the credits; a connection beside it shows that time passes.
 TEST(Keepalive, WithoutACreditSilenceIsNoEvidence) {
   SurvivalWorld world(kQuick, {.credits = 2});
   world.connect();

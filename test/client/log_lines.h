@@ -1,4 +1,4 @@
-// The log's lines while it lives.
+// Collects the log's lines while it lives.
 #pragma once
 
 #include <functional>
@@ -23,7 +23,7 @@ class LogLines {
   LogLines(const LogLines&) = delete;
   LogLines& operator=(const LogLines&) = delete;
 
-  // Lines of this level that have both.
+  // The number of lines of this level that contain both.
   int count(LogLevel level, const std::string& one, const std::string& other = "") {
     std::lock_guard lock(mutex_);
     int found = 0;

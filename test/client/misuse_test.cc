@@ -1,5 +1,5 @@
 // What happens when a program uses its calls wrongly, or gives a wrong address: the call at fault
-// ends, by name, and nothing else does.
+// ends with an error that names it, and nothing else is affected.
 #include <array>
 #include <optional>
 
@@ -17,7 +17,7 @@ void count_end(Call&, void* count) {
   static_cast<std::atomic<int>*>(count)->fetch_add(1, std::memory_order_release);
 }
 
-// A call that nobody answers for now, on its way.
+// A call that is in flight and not answered for now.
 void submit_kept(World& world, Call& call, std::atomic<int>& ends) {
   size_t before = world.keeper.kept();
   call.begin(kBinding, kKeep);
@@ -63,7 +63,7 @@ TEST(DestroyedInFlight, IsSaidOncePerConnection) {
   }
 }
 
-// submit_and_wait() keeps its deadline without the core, which would tell of it.
+// submit_and_wait() keeps its deadline without the core, which would otherwise report it.
 TEST(UnpolledCore, AWaitForACallEndsAllTheSame) {
   LogLines log;
   World world;
@@ -160,7 +160,7 @@ TEST(DestroyedInFlight, InACallbackItsRestLivesUntilItHasEnded) {
   }
 }
 
-// Both end in one go: the second is already on its way out when the first one's callback runs.
+// Both end in one pass: the second is already ending when the first one's callback runs.
 TEST(DestroyedInFlight, ByTheCallbackOfACallThatTimesOutWithIt) {
   struct Pair {
     std::unique_ptr<Call> calls[2];
@@ -193,7 +193,7 @@ TEST(DestroyedInFlight, ByTheCallbackOfACallThatTimesOutWithIt) {
   EXPECT_EQ(pair.ends.load(), 1);
 }
 
-// On another thread than the callback's, which submits it again and again.
+// From a thread other than that of the callback, which submits it again and again.
 TEST(DestroyedInFlight, AtAnyMomentOfACallThatRepeatsItself) {
   struct Busy {
     std::atomic<int> ends = 0;
@@ -271,7 +271,7 @@ TEST(Call, IsInFlightUntilItsCallbackHasReturned) {
   world.until([&] { return !call.in_flight(); });
 }
 
-// Spans that no driver can find.
+// Spans that no driver can resolve.
 std::array<MemorySpan, 4> bad_spans(const RegisteredMemory& good) {
   static std::byte heap[4096];
   return {MemorySpan{heap, 4096, kNoRegion}, MemorySpan{heap, 4096, good.region()},
@@ -386,7 +386,7 @@ size_t times(const std::string& what, const std::string& in) {
 TEST(WrongAddress, IsNamedOnceAndInFront) {
   struct Wrong {
     std::string uri;
-    std::string place;  // in it: what a message could say a second time
+    std::string place;  // contained in the line: a message could repeat the rest
     bool may_serve = false;
   };
   World world(Cores::kDedicated);
@@ -414,8 +414,8 @@ TEST(WrongAddress, IsNamedOnceAndInFront) {
   EXPECT_TRUE(nothing.error().message.starts_with("\"\": ")) << nothing.error().message;
 }
 
-// A program may make bindings while it runs, any number of them, and one may have the address of
-// another that is gone.
+// A program may make any number of bindings while it runs, and a new one may have the address of
+// one that was destroyed.
 TEST(Binding, EachIsCheckedByItself) {
   static constexpr ProcedureBinding kTooSmall[] = {
       {.procedure = kRead, .name = "READ", .eligible_results = 1}};
@@ -540,7 +540,7 @@ TEST(Order, AnEncoderThatItsCallerFailedIsNotSent) {
   EXPECT_EQ(world.server->stats()[Counter::kCallsReceived], 0u);
 }
 
-// With a Call that is new, one that was used, and one that was begun before the connection went.
+// With a new Call, one that was used, and one that was begun before the connection went.
 TEST(Order, ACallWhoseConnectionIsGoneIsRefused) {
   for (bool without_runtime : {false, true}) {
     LogLines log;
@@ -551,7 +551,7 @@ TEST(Order, ACallWhoseConnectionIsGoneIsRefused) {
     EXPECT_EQ(used.call.submit_and_wait(), CallStatus::kOk);
     begun.begin(0);
     connection.reset();
-    std::shared_ptr<Memory> memory = std::move(world->memory);  // calls have buffers of it
+    std::shared_ptr<Memory> memory = std::move(world->memory);  // calls have buffers from it
     if (without_runtime) {
       world->client.reset();
       world->server.reset();
@@ -577,7 +577,7 @@ TEST(Order, ACallWhoseConnectionIsGoneIsRefused) {
     world->client.reset();
     world->server.reset();
     world->runtime.reset();
-    world->memory = make_memory();  // that its destructor looks at
+    world->memory = make_memory();  // at which its destructor looks
   }
 }
 

@@ -1,4 +1,4 @@
-// A client's options that can not be had, and the least that can.
+// Options of a client that are refused, and the smallest that work.
 #include "../server/wrong_options.h"
 #include "survival_world.h"
 
@@ -57,7 +57,7 @@ TEST(ClientOptions, TheLeastThatWorks) {
     EXPECT_STREQ(to_string(call->call.status()), to_string(CallStatus::kOk));
 }
 
-// However many credits it has: Receives come with calls in flight.
+// However many credits it has: Receives are posted with calls in flight.
 TEST(Connections, TakeFewBuffersWhileTheyAreIdle) {
   constexpr uint32_t kFew = 20;
   SurvivalWorld world({.credits = 1024}, {.credits = 4});
@@ -72,12 +72,12 @@ TEST(Connections, TakeFewBuffersWhileTheyAreIdle) {
   std::vector<std::unique_ptr<ClientConnection>> idle;
   for (uint32_t i = 0; i < kFew; ++i)
     idle.push_back(world.client->connect(world.uri, SurvivalWorld::kClientCore).value());
-  // Four Receives of the server's, one of ours, room for headers; and shared ones come in steps.
+  // Four Receives of the server's, one of ours, space for headers; and shared ones come in steps.
   EXPECT_LE(in_use() - before, (kFew * 8 + 128) * uint64_t{4096});
 }
 
-// The largest values do what they say: times of weeks are no short ones, and counts beyond what
-// there can be bound nothing.
+// The largest values have their meaning: times of weeks do not wrap to short ones, and counts above
+// what is possible are no limit.
 template <typename Options>
 struct Largest {
   const char* named;

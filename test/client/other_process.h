@@ -1,5 +1,5 @@
-// Another process, for what one alone can not show. EAL can not be used on both sides of a fork, so
-// it is this program again, with the role and the address in its environment.
+// Another process, for tests that need two. EAL cannot be used on both sides of a fork, so it is
+// this program again, with the role and the address in its environment.
 #pragma once
 
 #include <signal.h>
@@ -17,7 +17,8 @@ namespace rrdk::loopback {
 constexpr const char* kRole = "RRDK_TEST_ROLE";
 constexpr const char* kUri = "RRDK_TEST_URI";
 
-// Runs the test OtherProcess.Runs of this program, which looks at kRole; without one it returns.
+// Runs the test OtherProcess.Runs of this program, which looks at kRole and returns if there is
+// none.
 class Process {
  public:
   Process(const char* role, const std::string& uri) {

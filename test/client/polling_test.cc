@@ -1,6 +1,6 @@
-// Who polls a core, and what outlives what: threads that poll where they must not, or not at all,
-// and objects that are destroyed in the wrong order. A line in the log says so, and nothing is
-// lost.
+// Which thread polls a core, and the order of destruction: threads that poll where they must not,
+// or not at all, and objects that are destroyed in the wrong order. A log line reports it, and
+// nothing is lost.
 #include <atomic>
 #include <optional>
 #include <thread>
@@ -50,7 +50,7 @@ TEST(OnThePollCore, WaitingAndConnectingAreRefused) {
   }
 }
 
-// Polls a core once, so that it is its own, and no more, until it is let go.
+// Polls a core once, so that the core belongs to this thread, and no more, until it is let go.
 class Sleeper {
  public:
   explicit Sleeper(Runtime& runtime)
@@ -94,7 +94,7 @@ TEST(UnpolledCore, ConnectEndsInTime) {
   EXPECT_EQ(world.server->stats()[Counter::kConnectionsAccepted], 1u);
 }
 
-// The one that polled ends when it reads of it; who waits then polls.
+// When the thread that polled has ended, the waiting thread polls.
 TEST(UnpolledCore, AWaitIsReportedOnceAndPollsWhenTheThreadHasEnded) {
   std::atomic<Sleeper*> sleeper = nullptr;
   LogLines log([&](const std::string&) {
@@ -113,8 +113,8 @@ TEST(UnpolledCore, AWaitIsReportedOnceAndPollsWhenTheThreadHasEnded) {
   EXPECT_EQ(log.count(LogLevel::kWarning, "submit_and_wait() on " + world.uri, "poll core 0"), 1);
 }
 
-// The wait gives up when the core has already decided to tell of the end, and the call is waited
-// for again before the core does so: the second wait must not take it for its own.
+// The wait gives up when the core has already decided to report the end, and the call is waited for
+// again before the core does so: the second wait must not take that end for its own.
 TEST(UnpolledCore, ALateEndDoesNotEndTheNextWait) {
   if (RRDK_TSAN)
     GTEST_SKIP() << "ThreadSanitizer's runtime can not be run one instruction at a time";
@@ -162,7 +162,7 @@ TEST(UnpolledCore, ALateEndDoesNotEndTheNextWait) {
           }
         });
     again = true;
-    // Else the wait had given up before the core came to it: once more.
+    // Otherwise the wait had given up before the core came to it: try again.
     if (moment == Moment::kPassed) {
       EXPECT_FALSE(inner.end().is_here());
     }
@@ -175,7 +175,7 @@ TEST(UnpolledCore, ALateEndDoesNotEndTheNextWait) {
   Internals::of(*world.runtime).patience_ns = 5'000'000'000;
 }
 
-// Everything in the order in which it was made, which is the wrong one.
+// Everything is destroyed in the order in which it was made, which is the wrong order.
 TEST(Lifetime, ObjectsDestroyedTooEarlyLiveOn) {
   for (Cores cores : kEveryWay) {
     LogLines log;
@@ -208,7 +208,7 @@ TEST(Lifetime, ObjectsDestroyedTooEarlyLiveOn) {
   }
 }
 
-// What it gave away can be given back later, and is no longer the concern of anybody.
+// The buffers that it gave out can be returned later.
 TEST(Lifetime, AMemoryOutlivedByItsBuffersStays) {
   LogLines log;
   auto memory = make_memory();
@@ -227,7 +227,7 @@ TEST(Polling, ByASecondThreadDuringAPassIsRefusedAndSaidOnce) {
   open_window(*connection);
   struct Pass {
     Runtime& runtime;
-    uint32_t work = 0;  // of the second thread's passes
+    uint32_t work = 0;  // passes of the second thread
     std::atomic<int> ends = 0;
   } pass{*world.runtime};
   Call call(*connection);
@@ -255,7 +255,7 @@ TEST(Polling, ByASecondThreadDuringAPassIsRefusedAndSaidOnce) {
   open_window(*connection);
 }
 
-// While the threads try to take over from each other, a callback is in its pass, and sees that.
+// While the threads try to take over from each other, a callback runs in a pass and observes it.
 TEST(Polling, ByTwoThreadsAtOnceDoesNoHarm) {
   LogLines log;
   World world({.embedded_cores = 1}, {}, {});
@@ -276,7 +276,7 @@ TEST(Polling, ByTwoThreadsAtOnceDoesNoHarm) {
       call.expect_reply(4);
       call.submit([](Call&, void* self) { static_cast<Echoes*>(self)->ended(); }, this);
     }
-    // Whatever thread polls is here, and alone.
+    // Whichever thread polls is the core's, and the only one.
     void ended() {
       if (in_callbacks.fetch_add(1) != 0)
         overlaps.fetch_add(1);
@@ -308,7 +308,7 @@ TEST(Polling, ByTwoThreadsAtOnceDoesNoHarm) {
   open_window(*connection);
 }
 
-// One after the other is no mistake.
+// Polling from one thread after the other is allowed.
 TEST(Polling, MayGoOnInAnotherThread) {
   LogLines log;
   World world({.embedded_cores = 1}, {}, {});

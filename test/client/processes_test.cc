@@ -1,4 +1,4 @@
-// Two processes over shm, and what remains when one of them is killed.
+// Two processes over shm, and the state of one after the other was killed.
 #include <cstring>
 
 #include "../server/loopback.h"
@@ -83,7 +83,7 @@ TEST(Processes, AKilledClientLeavesTheServerServingAndWhole) {
     world.until([&] { return world.server->stats()[Counter::kConnections] == 1; });
   }
   EXPECT_EQ(world.server->stats()[Counter::kConnectionsEnded], 3u);
-  // ~World: the pools are whole.
+  // ~World checks that the pools are whole.
 }
 
 TEST(Processes, AKilledServerEndsEveryCallOnceWithAName) {

@@ -26,7 +26,7 @@ void request(SurvivalWorld& world, uint32_t bytes) {
   });
 }
 
-// A call that its handler has until the test is over.
+// A call that its handler keeps until the test is over.
 struct Kept {
   explicit Kept(SurvivalWorld& world_in) : world(world_in) {
     world.gate.holding = true;
@@ -102,7 +102,7 @@ TEST(ReceiveSizes, StayInVersion1AndWithoutProperties) {
   }
 }
 
-// A server's handler has them as the client has.
+// A server's handler can change them as the client can.
 TEST(ReceiveSizes, GrowWhenAHandlerRaisesThem) {
   SurvivalWorld world(speaking(RpcRdmaVersion::kTwo), kGrows);
   world.connect();
@@ -139,7 +139,7 @@ TEST(ReceiveSizes, ChangeWhenTheClientIsAsked) {
   EXPECT_EQ(sizes.asked, 3u);
   EXPECT_EQ(sizes.refused, 2u);
   EXPECT_EQ(sizes.peer_changes, 1u);
-  // When it takes effect the connection may be gone.
+  // When it takes effect the connection may have been destroyed.
   request_receive_size(*kept, 16384);
   raise_receive_size(*kept, 16384);
   std::move(*kept.call).drop();
@@ -173,7 +173,7 @@ TEST(ReceiveGrowth, IsNoOptionWithoutBuffersForOneConnection) {
   EXPECT_FALSE(
       create({.credits = 40, .backward_credits = 6, .version2 = {.max_receive_size = 8192}}));
   EXPECT_TRUE(create({.credits = 45, .version2 = {.max_receive_size = 8192}}));
-  // Where nothing grows there is nothing to count.
+  // If nothing may grow, nothing is counted.
   EXPECT_TRUE(
       create({.versions = {.two = false}, .credits = 46, .version2 = {.max_receive_size = 8192}}));
   EXPECT_TRUE(
@@ -192,7 +192,7 @@ TEST(ReceiveGrowth, EndsWhereTheBuffersOfCallsBegin) {
     world.until([&] { return one.ended() == 1; });
     EXPECT_EQ(one.call.status(), CallStatus::kOk);
   };
-  // What it has after as many calls as there are Receives to replace.
+  // The size after as many calls as there are Receives to replace.
   auto grow = [&](ClientConnection& connection) {
     uint64_t asked = receive_sizes(connection).asked;
     request_receive_size(connection, 16384);
@@ -212,7 +212,8 @@ TEST(ReceiveGrowth, EndsWhereTheBuffersOfCallsBegin) {
   EXPECT_EQ(world.server->stats()[Counter::kGrowthRefused], 1u);
   EXPECT_EQ(log.count(LogLevel::kWarning, "keeps its Receives"), 1);
   EXPECT_EQ(log.count(LogLevel::kWarning, "64 buffers of 65536"), 1);
-  // One that has grown may grow on, in what it has; and who goes leaves room.
+  // A connection that has grown may grow further within its share; one that is destroyed leaves its
+  // share to others.
   EXPECT_EQ(grow(*connections.front()), 16384u);
   connections.erase(connections.begin());
   world.until([&] { return world.server->stats()[Counter::kConnections] == 2; });
@@ -220,8 +221,9 @@ TEST(ReceiveGrowth, EndsWhereTheBuffersOfCallsBegin) {
   EXPECT_EQ(world.server->stats()[Counter::kGrowthRefused], 1u);
 }
 
-// Who grants requests (RESPROP) or tells of changes (UPDPROP) tells what it begins with (CONNPROP),
-// and who asks takes the answers: one option has all four, and what needs them is refused without.
+// An end that grants requests (RESPROP) or announces changes (UPDPROP) must announce its initial
+// size (CONNPROP), and an end that sends requests must take the answers: one option covers all
+// four, and options that need them are refused without it.
 // Shows: V2D4-POP-06
 TEST(ReceiveSizes, DoNotGrowWhereTheyCannotBeAnnounced) {
   SurvivalWorld world({});

@@ -1,5 +1,5 @@
-// A ClientConnection that outlives its connections: when it connects again, and what its calls, and
-// those who cancel and destroy, see meanwhile.
+// A ClientConnection that outlives its connections: when it reconnects, and what happens meanwhile
+// to its calls and to threads that cancel and destroy.
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -94,8 +94,8 @@ TEST(Reconnect, CallsThatAreMadeWithoutAServerAreAnsweredByTheNextOne) {
   EXPECT_EQ(world.stats()[Counter::kCallsResent], 0u);
 }
 
-// When the server was found at its name's second address, the first one refused. By now another
-// one is there.
+// The first address of the name refused, and the server was found at the second one. By now there
+// is another server at the first.
 TEST(Reconnect, BeginsWithTheAddressThatServedLast) {
   test::set_name("two.test", {"127.0.0.2", "127.0.0.3"});
   Keeper keeper;
@@ -121,7 +121,7 @@ TEST(Reconnect, BeginsWithTheAddressThatServedLast) {
   ends.end();
 }
 
-// What is counted is counted over all connections.
+// Statistics cover all connections.
 TEST(Reconnect, AgainAndAgain) {
   SurvivalWorld world({.reconnect = at_once()});
   world.connect();
@@ -179,7 +179,7 @@ TEST(Reconnect, ItGivesUpWhenItIsTimeTo) {
   expect_status(late, CallStatus::kConnectionLost);
 }
 
-// Each outage has its time: the last one was over when the server had answered again.
+// Each outage has its own time: the previous one ended when the server answered again.
 TEST(Reconnect, TheTimeToGiveUpBeginsAnewWithEachOutage) {
   ReconnectOptions reconnect = at_once();
   reconnect.give_up_ms = 1500;
@@ -197,8 +197,8 @@ TEST(Reconnect, TheTimeToGiveUpBeginsAnewWithEachOutage) {
   expect_status(endings, CallStatus::kOk);
 }
 
-// After an outage that had made the delays long, the next one begins with short ones, as it does
-// for a connection that has seen none.
+// After an outage that made the delays long, the next one begins with short delays, like the first
+// one of a connection.
 TEST(Reconnect, TheDelaysBeginAnewWithEachOutage) {
   SurvivalWorld world(
       {.reconnect = {.enabled = true, .first_delay_ms = 1, .max_delay_ms = 3'600'000}});
@@ -230,7 +230,7 @@ TEST(Reconnect, AConnectionThatIsThereIsNotEndedByTheTimeToConnect) {
   EXPECT_EQ(world.stats()[Counter::kReconnections], 1u);
 }
 
-// It answers each connection's first call, and that is all it is good for.
+// The server answers only the first call of each connection.
 // Shows: V1-ERR-16
 TEST(Reconnect, AServerWithoutACommonVersionIsAskedLessAndLessOftenAndGivenUp) {
   LogLines log;
@@ -262,8 +262,8 @@ TEST(Reconnect, AServerWithoutACommonVersionIsAskedLessAndLessOftenAndGivenUp) {
   }
 }
 
-// A cancel from another thread, which the core hears of when the call that it meant has ended and
-// been submitted again.
+// A cancel from another thread reaches the core when the call that it meant has ended and been
+// submitted again.
 TEST(Reconnect, ACancelThatComesTooLateDoesNotHitTheNextCall) {
   struct Twice {
     explicit Twice(ClientConnection& connection) : call(connection) {}
@@ -294,7 +294,7 @@ TEST(Reconnect, ACancelThatComesTooLateDoesNotHitTheNextCall) {
   world.until([&] { return twice.left == 0; });
 }
 
-// Also while an attempt is under way that nobody answers.
+// Also while an attempt is in progress that gets no answer.
 TEST(Reconnect, ItGivesUpWhileItConnects) {
   LogLines log;
   ReconnectOptions reconnect = at_once();
@@ -309,7 +309,7 @@ TEST(Reconnect, ItGivesUpWhileItConnects) {
   world.until_silent([&] { return !world.connection->reconnecting(); });
 }
 
-// Something listens at the address, and is no server.
+// The listener at the address is no server.
 TEST(Reconnect, AnUnansweredAttemptIsFollowedByAnother) {
   SurvivalWorld world({.connect_timeout_ms = 200, .reconnect = at_once()});
   world.connect();
@@ -330,7 +330,7 @@ TEST(Reconnect, AnUnansweredAttemptIsFollowedByAnother) {
   expect_status(endings, CallStatus::kOk);
 }
 
-// The states in which a call may be cancelled, or time out, or lose its ClientConnection.
+// The states in which a call may be cancelled, time out, or lose its ClientConnection.
 enum class Stage { kConnected, kBackingOff, kConnecting };
 
 struct InStage : SurvivalWorld {
@@ -343,7 +343,7 @@ struct InStage : SurvivalWorld {
     open_window(*connection);
     gate.holding = true;
   }
-  // Calls that were sent, and calls that were not, in the stage.
+  // Calls that were sent, and calls that were not sent, in the stage.
   EndingCalls calls(uint32_t timeout_ms = 0) {
     EndingCalls endings;
     auto add = [&] {
@@ -363,7 +363,7 @@ struct InStage : SurvivalWorld {
     add();
     add();
     if (stage == Stage::kConnecting) {
-      // Nobody polls the server's core: it listens, and accepts nothing.
+      // The server's core is not polled: it listens, and accepts nothing.
       uint64_t failed = stats()[Counter::kAttemptsFailed];
       for (int i = 0; i < 100; ++i)
         poll_client();
@@ -425,10 +425,10 @@ TEST_P(Reconnecting, CallsEndOnceAfterAll) {
   expect_status(endings, CallStatus::kOk);
 }
 
-// Breaks the connection under a call with a deadline, until the call ends. Returns how often.
+// Breaks the connection under a call with a deadline until the call ends. Returns how often.
 uint64_t breaks_until_the_deadline(uint32_t timeout_ms) {
   using Clock = std::chrono::steady_clock;
-  constexpr int kPasses = 100;  // in one of them, a core sees which deadlines are over
+  constexpr int kPasses = 100;  // in one of them, a core sees which deadlines have passed
   SurvivalWorld world({.reconnect = at_once(), .retransmit = true});
   world.connect();
   open_window(*world.connection);
@@ -460,15 +460,16 @@ uint64_t breaks_until_the_deadline(uint32_t timeout_ms) {
   return breaks;
 }
 
-// The time counts from submit() on, and does not begin anew with each connection. A machine that is
-// too busy to lose two connections in that time is given more.
+// The time counts from submit(), and does not restart with each connection. A machine that is too
+// busy to lose two connections in that time gets more time.
 TEST(Reconnect, ADeadlineHoldsOverAllConnections) {
   for (uint32_t timeout_ms = 50; !HasFailure() && breaks_until_the_deadline(timeout_ms) < 2;
        timeout_ms *= 2)
     ASSERT_LT(timeout_ms, 100'000u);
 }
 
-// In their callbacks calls may do what they may elsewhere, whatever has become of the connection.
+// In their callbacks calls may do everything that they may do elsewhere, whatever has happened to
+// the connection.
 TEST(Reconnect, CallbacksSubmitAgain) {
   struct Again {
     explicit Again(ClientConnection& connection) : call(connection) {}
@@ -562,7 +563,7 @@ TEST_P(Storm, EveryCallEndsOnce) {
   EXPECT_EQ(world.stats()[Counter::kCallsInFlight], 0u);
 }
 
-// Submits and cancels come from another thread than the core's, connections come and go.
+// Submits and cancels come from a thread other than the core's, while connections come and go.
 TEST(Reconnect, OnCoresOfTheirOwn) {
   World world(Cores::kDedicated, {}, {.reconnect = at_once(), .retransmit = true});
   auto connection = world.connect();

@@ -23,7 +23,7 @@ TEST(Retransmit, TheXidIsTheSame) {
   for (uint64_t round = 1; round <= 3; ++round) {
     world.gate.xids.clear();
     world.break_connection();
-    // One comes, until its answer grants more (V1-CREDIT-11).
+    // One call comes, until its answer grants more (V1-CREDIT-11).
     world.until([&] { return world.gate.held.size() == 1; });
     EXPECT_EQ(world.stats()[Counter::kCallsResent], round);
   }
@@ -103,7 +103,7 @@ TEST(Retransmit, GoesBeforeCallsThatAreNew) {
   EXPECT_EQ(std::set<uint32_t>(seen.begin(), seen.end()).size(), 16u);
 }
 
-// A slot's count goes on where it was: a server that remembers XIDs sees no old one on a new call.
+// A slot's count continues from before: a server that remembers XIDs sees no old XID on a new call.
 TEST(Retransmit, XidsGoOnAfterAReconnection) {
   SurvivalWorld world({.credits = 16, .reconnect = at_once()});
   world.connect();
@@ -112,8 +112,8 @@ TEST(Retransmit, XidsGoOnAfterAReconnection) {
     EndingCalls endings = submit(world, kEcho, 1);
     world.until([&] { return all_ended(endings); });
     uint32_t xid = world.gate.xids.back();
-    // The same slot, used once more. With 16 slots it is five bits: requests of properties have
-    // XIDs whose low bits are no slot's.
+    // The same slot, used once more. With 16 slots the slot takes five bits: property requests have
+    // XIDs whose low bits belong to no slot.
     if (round != 0) {
       EXPECT_EQ(xid, last + 32);
     }
@@ -123,7 +123,7 @@ TEST(Retransmit, XidsGoOnAfterAReconnection) {
   }
 }
 
-// Arguments that are fetched and results that are placed: under keys of the new connection.
+// Arguments that are fetched and results that are placed: with keys of the new connection.
 TEST(Retransmit, ChunksAreOfferedAnew) {
   SurvivalWorld world({.reconnect = at_once(), .retransmit = true});
   world.connect();
@@ -174,7 +174,7 @@ TEST(Retransmit, ChunksAreOfferedAnew) {
   }
 }
 
-// What has ended on the old connection is not made up on the new one.
+// A call that has ended on the old connection is not repeated on the new one.
 TEST(Retransmit, CallsThatHaveEndedStayEnded) {
   SurvivalWorld world({.reconnect = at_once(), .retransmit = true});
   world.connect();

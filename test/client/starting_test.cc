@@ -1,5 +1,5 @@
-// What does not wait: a connection from connect_start() to kClosed, with peers that say nothing,
-// say no, go and come back, and name servers that do not answer; and for how long a destructor
+// Functions that do not wait: a connection from connect_start() to kClosed, with peers that are
+// silent, refuse, go and come back, and name servers that do not answer; and how long a destructor
 // waits.
 #include <netdb.h>
 #include <sys/socket.h>
@@ -24,7 +24,8 @@ namespace {
 
 using test::SilentName;
 
-// What a connection was told, in order. The core's thread; read by others when nothing comes.
+// The states that a connection has reported, in order. Written on the core's thread; read by others
+// when no more are coming.
 struct States {
   std::vector<ConnectionState> all;
   std::vector<Error> reasons;
@@ -61,7 +62,7 @@ std::string address_of(const std::string& scheme) {
   return scheme == "shm" ? "shm:" + socket_path() : "iwarp://127.0.0.1:0";
 }
 
-// A server, and one reactor that polls all there is, unless it has cores of its own.
+// A server, and one reactor that polls everything, unless there are dedicated cores.
 struct Place : Ends {
   explicit Place(const std::string& scheme = "shm", Cores cores = Cores::kEmbedded,
                  const ClientOptions& client_options = {}, const ServerOptions& server_options = {})
@@ -146,11 +147,11 @@ TEST_P(Everywhere, ClosedWithCallsInFlightTheirCallbacksComeFirst) {
   EXPECT_EQ(ending.call.status(), CallStatus::kShutdown);
 }
 
-// The connection goes in its own callback, in whatever state.
+// The connection is destroyed in its own callback, in each state.
 TEST_P(Everywhere, MayBeDestroyedInItsOwnCallback) {
   for (ConnectionState when : {kConnecting, kUp, kClosed}) {
     Place place(scheme(), cores());
-    // Where another thread polls, the callback may come before connect_start() has returned.
+    // If another thread polls, the callback may come before connect_start() has returned.
     std::atomic<bool> started = place.runtime->embedded();
     std::atomic<bool> gone = false;
     place.states.then = [&](ClientConnection& connection, ConnectionState state) {
@@ -222,7 +223,7 @@ TEST(ConnectStart, RefusesAtOnceWhatItNeverCould) {
   EXPECT_TRUE(place.states.all.empty());
 }
 
-// Peers that have no manners: they listen, and then.
+// Peers that misbehave: they listen, and then do this.
 class Listener {
  public:
   explicit Listener(const std::string& scheme) {
@@ -262,7 +263,7 @@ class Listener {
       ::unlink(path_.c_str());
   }
   const std::string& uri() const { return uri_; }
-  // One that has come, or waits until there is one.
+  // A connection that has come, or waits until there is one.
   void accept_and_close() { ::close(::accept(fd_, nullptr, nullptr)); }
 
  private:
@@ -271,7 +272,7 @@ class Listener {
   std::string uri_;
 };
 
-// One thread, one core: a peer that accepts and says nothing holds up nobody else.
+// One thread, one core: a peer that accepts and then stays silent does not delay anything else.
 TEST_P(OverEach, ASilentPeerDoesNotDelayOthers) {
   Listener silent(GetParam());
   Place place(GetParam(), RuntimeOptions{}, {.connect_timeout_ms = 3'600'000});
@@ -359,7 +360,7 @@ TEST(ConnectStart, AServerThatRefusesIsToldByTheState) {
   EXPECT_NE(place.states.last().message.find("not today"), std::string::npos);
 }
 
-// A name server that does not answer: addresses in numbers, and deadlines, do not care.
+// A name server that does not answer does not affect numeric addresses and deadlines.
 TEST(ConnectStart, AnUnansweredNameLookupDelaysNothingElse) {
   SilentName name("here.test");
   Place place("iwarp", RuntimeOptions{}, {});
@@ -396,7 +397,7 @@ TEST(ConnectStart, ANameIsLookedUpForEachAttempt) {
   EXPECT_EQ(place.connection->info().peer.to_string(), "127.0.0.1" + port);
 }
 
-// More names than there are threads for them are not answered.
+// More unanswered names than there are threads for look-ups.
 TEST(ConnectStart, NamesThatAreNotAnsweredHoldUpNoOther) {
   Place place("iwarp", RuntimeOptions{}, {});
   const std::string port = place.uri.substr(place.uri.rfind(':'));
@@ -409,20 +410,20 @@ TEST(ConnectStart, NamesThatAreNotAnsweredHoldUpNoOther) {
     dead.push_back(place.client->connect_start("iwarp://" + name + port).value());
     place.until([&] { return names.back()->asked() == 1; });
   };
-  // One thread is left: for a name that is answered.
+  // One thread is left, for a name that is answered.
   while (names.size() != runtime::Searches::kMostNames - 1)
     add_dead();
   test::set_name("live.test", {"127.0.0.1"});
   const auto live = place.client->connect_start("iwarp://live.test" + port).value();
   place.until([&] { return live->state() == kUp; });
   add_dead();
-  // None is left: what needs no name server needs none of them.
+  // None is left: connections that need no name server need no thread.
   if (!base::needs_name_server("localhost")) {
     const auto local = place.client->connect_start("iwarp://localhost" + port).value();
     place.until([&] { return local->state() == kUp || local->state() == kClosed; });
     EXPECT_EQ(local->state(), kUp) << local->error()->message;
   }
-  // A name that has to wait has its time from when its search begins.
+  // The time of a name that has to wait counts from when its search begins.
   test::set_name("late.test", {"127.0.0.1"});
   const auto late = hasty->connect_start("iwarp://late.test" + port).value();
   Listener silent("iwarp");
@@ -435,7 +436,7 @@ TEST(ConnectStart, NamesThatAreNotAnsweredHoldUpNoOther) {
   EXPECT_EQ(late->state(), kUp) << late->error()->message;
 }
 
-// With a thread that waits for the resolver; it would never end.
+// With a thread that waits for the resolver, it would never end.
 TEST(ConnectStart, ARuntimeEndsWithoutTheNameServersAnswer) {
   SilentName name("here.test");
   {
@@ -448,7 +449,7 @@ TEST(ConnectStart, ARuntimeEndsWithoutTheNameServersAnswer) {
   EXPECT_EQ(name.asked(), 1);
 }
 
-// The limit that ended it is named, and by whom it was set.
+// The error names the limit that ended it, and the option that set it.
 TEST(ConnectStart, TheTimeThatItMayTakeIsOne) {
   Place place("iwarp", RuntimeOptions{}, {.connect_timeout_ms = 50});
   Listener silent("iwarp");
@@ -463,7 +464,7 @@ TEST(ConnectStart, TheTimeThatItMayTakeIsOne) {
   EXPECT_EQ(error_of(longer), longer + ": no answer within 1000 ms (timeout= of the address)");
 }
 
-// Nor does it hold up a reactor whose server begins to listen.
+// A reactor whose server begins to listen is not delayed either.
 TEST(ConnectStart, ResolvingAListenAddressDelaysNothingElse) {
   Place place("iwarp", RuntimeOptions{}, {});
   auto server = Server::create(*place.runtime).value();
@@ -511,7 +512,7 @@ TEST(States, AreReportedWhenAConnectionIsLostAndComesBack) {
   world.connection = world.client->connect_start(world.uri, states.options(0)).value();
   world.until([&] { return states.seen == 2; });
   world.stop_server();
-  world.until([&] { return states.seen >= 5; });  // and at least one attempt in vain
+  world.until([&] { return states.seen >= 5; });  // and at least one failed attempt
   EXPECT_TRUE(world.connection->reconnecting());
   world.start_server();
   world.until([&] { return states.all.back() == kUp; });
@@ -632,7 +633,8 @@ TEST(DrainOfALost, ACallThatWaitsForAServerMayEnd) {
 
 constexpr uint64_t kPatienceNs = 5'000'000'000;
 
-// Nobody polls: its destructor gives up, and the rest goes when somebody does.
+// The core is not polled: the connection's destructor gives up, and the rest is destroyed when the
+// core is polled.
 TEST(Bounded, TheDestructorOnAnUnpolledCore) {
   LogLines log;
   Place place("shm", RuntimeOptions{}, {});
@@ -685,7 +687,7 @@ TEST(Bounded, ACallsDestructorOnAnUnpolledCore) {
   place.until([&] { return place.connection->stats()[Counter::kCallsInFlight] == 0; });
 }
 
-// Captures, as a reactor begins and ends them.
+// Captures, begun and ended by a reactor.
 TEST(Captures, BeginAndEndWithoutWaiting) {
   Place place("shm", RuntimeOptions{}, {});
   place.start();
@@ -718,7 +720,7 @@ TEST(Captures, BeginAndEndWithoutWaiting) {
   ::unlink(file.c_str());
 }
 
-// Threads of the Runtime beside its cores: from when on there are some.
+// Threads of the Runtime besides its cores: from when on there are some.
 std::vector<std::string> names_of_threads() {
   std::vector<std::string> names;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {

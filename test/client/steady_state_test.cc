@@ -14,8 +14,9 @@ class SteadyState : public testing::TestWithParam<Cores> {};
 INSTANTIATE_TEST_SUITE_P(Cores, SteadyState,
                          testing::Values(Cores::kEmbedded, Cores::kDedicated, Cores::kWorkers));
 
-// Of any thread, while `rounds` run. A thread that was switched out can come late with what it
-// does once, such as taking the regions of a new peer; what each call does, every try shows.
+// Allocations by any thread while `rounds` run. A thread that was switched out can be late with
+// one-time work, such as taking the regions of a new peer; allocations of each call show in every
+// try.
 template <typename Rounds>
 uint64_t fewest_allocations(Rounds rounds) {
   constexpr int kTries = 5;
@@ -30,8 +31,8 @@ uint64_t fewest_allocations(Rounds rounds) {
   return fewest;
 }
 
-// One of each shape: NULL, inline, worker, not idempotent, bulk in, bulk out, long call and reply,
-// delayed.
+// One call of each shape: NULL, inline, worker, not idempotent, bulk in, bulk out, long call and
+// reply, delayed.
 void one_round(Call& call, const RegisteredMemory& memory) {
   call.begin(kBinding, 0);
   ASSERT_EQ(call.submit_and_wait(), CallStatus::kOk);
@@ -73,7 +74,7 @@ TEST_P(SteadyState, AllocatesAndRegistersNothing) {
   }
 }
 
-// So do calls in the other direction, made by a thread that waits for each.
+// The same for calls in the other direction, made by a thread that waits for each.
 TEST_P(SteadyState, BackwardCallsAllocateAndRegisterNothing) {
   BothWorld world(GetParam());
   std::shared_ptr<BackwardClient> back = world.subscribe();

@@ -11,11 +11,11 @@
 
 namespace rrdk::loopback {
 
-// What the server does with calls: takes note of their XIDs, and keeps them while `holding`.
+// What the server does with calls: records their XIDs, and keeps the calls while `holding`.
 struct Gate {
   bool holding = false;
   std::vector<ServerCall> held;
-  std::vector<Handler> handlers;  // of those that are held
+  std::vector<Handler> handlers;  // those that are held
   std::vector<uint32_t> xids;     // in the order in which calls came
 
   template <void (*handler)(ServerCall, void*)>
@@ -32,14 +32,14 @@ struct Gate {
     for (ServerCall& call : std::exchange(held, {}))
       std::move(call).reply();
   }
-  // The same, as if they had not been held.
+  // Answers the calls as if they had not been held.
   void answer_well() {
     std::vector<Handler> by = std::exchange(handlers, {});
     size_t i = 0;
     for (ServerCall& call : std::exchange(held, {}))
       by[i++](std::move(call), nullptr);
   }
-  // Closes the connection: no call of it is answered any more.
+  // Closes the connection: its calls are no longer answered.
   void drop() {
     handlers.clear();
     for (ServerCall& call : std::exchange(held, {}))
@@ -86,7 +86,7 @@ struct SurvivalWorld {
     gate.drop();
     server.reset();
   }
-  // The server is another one now, and the connection, if there was one, is lost.
+  // The server is a new one now, and the connection, if there was one, is lost.
   void restart_server() {
     stop_server();
     start_server();
@@ -107,7 +107,7 @@ struct SurvivalWorld {
     wait_until(done, [&] { return silent_server ? poll_client() : poll_all(); });
   }
   void until_silent(const std::function<bool()>& done) { until(done, true); }
-  // All calls that are held lose their connection.
+  // All held calls lose their connection.
   void break_connection() {
     gate.drop();
     until([&] { return !connection->alive(); });

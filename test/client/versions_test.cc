@@ -1,4 +1,4 @@
-// Which version of RPC over RDMA a client speaks with whom, and what it remembers of that.
+// Which version of RPC-over-RDMA a client speaks with a server, and what it remembers about that.
 #include "client/client_impl.h"
 #include "survival_world.h"
 
@@ -99,7 +99,7 @@ TEST(Versions, ErrVersIsRememberedWhenTheConnectionDies) {
   EXPECT_EQ(world.stats()[Counter::kVersionFallbacks], 1u);
 }
 
-// A connection that was of use and is lost says nothing of versions.
+// If a connection was used and is lost, that says nothing about versions.
 TEST(Versions, ALaterLossChangesNothing) {
   SurvivalWorld world({.version = RpcRdmaVersion::kAuto, .reconnect = at_once()});
   connect_and_call(world);
@@ -126,7 +126,7 @@ TEST(Versions, PinnedToVersion2CallsEndInAnErrorThatNamesIt) {
   EXPECT_EQ(world.stats()[Counter::kVersionFallbacks], 0u);
 }
 
-// A call that expects less than comes.
+// A call that expects less than the reply has.
 void submit_short(EndingCall& ending, bool retransmit) {
   std::vector<std::byte> text(6000, std::byte{'x'});
   Encoder& args = ending.begin(kEcho);
