@@ -30,7 +30,8 @@ import time
 
 attack_modules = ["shm_attacks", "iwarp_attacks"]
 
-# How long something may take that does not hang. Nothing waits this long when all is well.
+# The longest that something may take without counting as a hang. If all is well, nothing waits this
+# long.
 PATIENCE = 120
 
 Attack = collections.namedtuple("Attack", "name scheme run server_arguments what")
@@ -51,20 +52,21 @@ class Skip(Exception):
     """Raised by an attack that can not be made here; its text says why."""
 
 
-BUDGET_KB = 256 << 10  # of the server's pools
+BUDGET_KB = 256 << 10  # in the server's pools
 
 
 class Footprint:
     """What a process holds."""
-    # How much more than before is no leak: the allocator's arenas, the stacks of ended threads that the
-    # C library keeps (two mappings each), a log's buffer, and the calls of a core's pool, 14 KB each,
-    # which it keeps for the next that come. Pages of its budget stay with it for others to use.
+    # Growth that is not a leak: the allocator's arenas, the stacks of ended threads that the C
+    # library keeps (two mappings each), a log's buffer, and the calls of a core's pool, 14 KB each,
+    # which it keeps for later calls. Pages of its budget stay with the pool for others to use.
     SLACK = {"descriptors": 2, "mappings": 32, "threads": 1, "private_kb": 32768, "pools_kb": BUDGET_KB, "pool_files": 8,
              "page_tables_kb": 256 + BUDGET_KB // 512}
 
     def __init__(self, pid):
         files = list(self._open_files(f"/proc/{pid}/fd"))
-        pool_files = files.count("/memfd:rrdk (deleted)")  # the budget's, which grows in at most eight
+        # the budget's, which grows in at most eight
+        pool_files = files.count("/memfd:rrdk (deleted)")
         self.values = {"descriptors": len(files) - pool_files, "pool_files": pool_files}
         with open(f"/proc/{pid}/maps", encoding="utf-8") as file:
             self.values["mappings"] = sum(1 for _ in file)
@@ -189,7 +191,7 @@ def play(which, uri, seconds, beside):
         attacker.join()
     if not result.empty():
         return result.get()
-    # An attacker that died of its own attack (SIGBUS, say) has attacked.
+    # An attacker that was killed by its own attack (SIGBUS, for example) did attack.
     if attacker.exitcode is not None and attacker.exitcode < 0:
         return ("done", f"ended by {signal.Signals(-attacker.exitcode).name}")
     raise AssertionError(f"the attack itself failed, exit status {attacker.exitcode}")
@@ -210,7 +212,7 @@ def run_attack(which, options, folder):
 
 def _run_beside(which, options, folder, uri, server):
     wrong = []
-    # One visit first: what the server makes for the first one of its kind is no leak.
+    # One visit first: what the server makes for the first visitor of its kind is no leak.
     calm = Visits(options.testrpc, uri)
     calm.start()
     calm.finish()
@@ -292,7 +294,7 @@ def main():
     parser.add_argument("--list", action="store_true")
     options = parser.parse_intermixed_args()
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-    sys.modules["attacks"] = sys.modules["__main__"]  # what the modules import is this one
+    sys.modules["attacks"] = sys.modules["__main__"]  # so that the modules import this one
     for module in attack_modules:
         importlib.import_module(module)
     if options.list:

@@ -1,5 +1,5 @@
 // A well-behaved connection beside the hostile one. It makes calls all the time, inline ones and
-// ones with chunks both ways, checks what comes back, and counts.
+// ones with chunks in both directions, checks the answers, and counts.
 #pragma once
 
 #include <array>
@@ -14,9 +14,9 @@ class Bystander {
  public:
   Bystander(std::unique_ptr<ClientConnection> connection, Memory& memory);
 
-  // Looks at the calls that have ended, and makes new ones in their places.
+  // Checks the calls that have ended, and makes new ones in their places.
   void pump();
-  // Makes no more. True: all have ended.
+  // Makes no more calls. Returns true if all have ended.
   bool finish();
 
   uint64_t verified() const { return verified_; }

@@ -1,4 +1,5 @@
-// Calls of a server of draft-04 to a client that serves some, with chunks that it takes or not.
+// Calls from a server of draft-04 to a client that serves some, with chunks that it may or may not
+// take.
 #include "client_scenario.h"
 #include "version2.h"
 

@@ -1,4 +1,4 @@
-// Headers, error messages and RPC replies that are wrong, at a client.
+// Malformed headers, error messages and RPC replies, at a client.
 #include "client_scenario.h"
 
 namespace rrdk::hostile {
@@ -9,7 +9,7 @@ constexpr CallStatus kOk = CallStatus::kOk, kMalformed = CallStatus::kMalformedR
 Message good_reply() {
   return {xid(0), 1, kCredits, kMsg, 0, 0, 0, success(xid(0)), 4, 5};
 }
-// Ignored: the call goes on, and ends with the reply that comes then.
+// Ignored: the call continues, and ends with the reply that follows.
 ClientScenario ignored(const char* name, Message message, Refusal reason) {
   return {
       name, {{Ask::kEcho, kOk}}, {say(std::move(message)), pause(20), say(good_reply())}, {reason}};
@@ -123,7 +123,7 @@ std::vector<ClientScenario> errors() {
   };
 }
 
-// Behind a header that is right.
+// Behind a valid header.
 Message msg(std::initializer_list<Part> rpc) {
   return {xid(0), 1, kCredits, kMsg, 0, 0, 0, times(1, rpc)};
 }
@@ -175,7 +175,7 @@ std::vector<ClientScenario> rpc() {
       ends_as("RpcMismatchOfOurVersion", CallStatus::kRpcMismatch, msg({xid(0), 1, 1, 0, 2, 2})),
       ends_as("ProgramMismatchOfNoVersion", CallStatus::kProgMismatch,
               msg({accepted(xid(0), 2), 0xffffffff, 0})),
-      // Whether they are whole, whoever asked for them finds out.
+      // The application finds out whether the results are whole.
       ends_as("ResultsThatAreMissing", kOk, msg({success(xid(0))})),
       ends_as("ResultsThatAreTooMany", kOk, msg({success(xid(0)), filler(4000)})),
   };

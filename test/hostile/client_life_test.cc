@@ -1,4 +1,4 @@
-// Connections that begin and end as they should not, at a client.
+// Connections that begin and end in irregular ways, at a client.
 #include "client_scenario.h"
 
 namespace rrdk::hostile {
@@ -20,7 +20,7 @@ ClientScenario not_connected(const char* name, Errc error, PeerOptions::Answer a
   return scenario;
 }
 
-// A rejection as our servers have it, and a text behind it.
+// A rejection in our servers' format, with a text behind it.
 ClientScenario rejected(const char* name, uint8_t why, const std::string& text, const char* says) {
   ClientScenario scenario = not_connected(name, Errc::kRefused, PeerOptions::Answer::kReject);
   Bytes told;
@@ -66,7 +66,8 @@ std::vector<ClientScenario> ends() {
       {"TakesNothing",
        {{Ask::kLarge, CallStatus::kTimeout, 1}},
        {},
-       {Refusal::kNoAnswers},  // the call was copied: who takes it not, shows in the answer only
+       // the call was copied: only the missing answer shows that the peer does not take it
+       {Refusal::kNoAnswers},
        After::kEnds,
        {.private_data = usual_private_data(), .receives = 0},
        {.credits = kCredits, .call_timeout_ms = 0, .lend_ms = 1},
@@ -75,7 +76,7 @@ std::vector<ClientScenario> ends() {
   };
 }
 
-// Accepts with this; the victim sends at most so many bytes at once.
+// Accepts with this private data; the victim sends at most `bytes` at once.
 ClientScenario threshold(const char* name, Bytes private_data, uint32_t bytes) {
   return {name,
           {{Ask::kLarge, kOk}},
@@ -114,7 +115,8 @@ std::vector<ClientScenario> greetings() {
       threshold("LargestReceives", with_octet(7, 255), 4096),
       threshold("BehindFortyEightOctets", at_the_end, 4096),
       threshold("CutOffAtTheEnd", cut_off, 1024),
-      // It says that it sends little, and so a Reply chunk is offered for what would not fit.
+      // The server says that it sends little, so a Reply chunk is offered for replies that would
+      // not fit.
       {"SmallestSends",
        {{Ask::kEcho, kOk}},
        {say(good_reply())},

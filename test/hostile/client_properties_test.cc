@@ -1,4 +1,4 @@
-// What a server can say of transport properties that is wrong, or nearly, to a client that tells
+// Transport properties from a server that are wrong, or almost right, to a client that announces
 // its own.
 #include "client_scenario.h"
 #include "version2.h"
@@ -18,7 +18,7 @@ ClientScenario scenario(const char* name, std::vector<Step> script, std::vector<
   all.errors = std::move(errors);
   return all;
 }
-// V2D4-PROP-12: the client is the responder for what it can not read.
+// V2D4-PROP-12: the client is the responder for properties that it cannot read.
 ClientScenario bad(const char* name, Message message) {
   return scenario(name, {say(std::move(message))}, {Refusal::kBadProperties},
                   {{7, 2, 1, kError, kBadXdr}});

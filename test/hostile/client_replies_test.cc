@@ -1,4 +1,4 @@
-// Replies to a client that claim what was not offered: chunks, segments, lengths and keys.
+// Replies to a client that refer to chunks, segments, lengths and keys that were not offered.
 #include "client_scenario.h"
 
 namespace rrdk::hostile {
@@ -10,7 +10,7 @@ using fabric::WcStatus;
 constexpr CallStatus kOk = CallStatus::kOk, kMalformed = CallStatus::kMalformedReply;
 constexpr CallStatus kLost = CallStatus::kConnectionLost;
 
-// Replies to the first call: with these lists, and results behind an RPC header that is right.
+// Replies to the first call: with these lists, and results behind a valid RPC header.
 Message msg(std::initializer_list<Part> lists, std::initializer_list<Part> results = {}) {
   return {xid(0), 1, kCredits, kMsg, times(1, lists), success(xid(0)), times(1, results)};
 }
@@ -168,7 +168,7 @@ std::vector<ClientScenario> reply_chunks() {
   };
 }
 
-// A refused access ends the connection, and with it the calls.
+// A refused access ends the connection, and its calls.
 ClientScenario refused_access(const char* name, Ask what, Op op, size_t word, uint32_t length,
                               uint32_t skip) {
   ClientScenario scenario = {name,
@@ -181,7 +181,7 @@ ClientScenario refused_access(const char* name, Ask what, Op op, size_t word, ui
     scenario.script.push_back(nothing_written(0));
   return scenario;
 }
-// The same after a call has ended whose key is dead: its memory is not lent.
+// The same after a call has ended and its key is dead: its memory is not lent.
 ClientScenario late_access(const char* name, Asked asked, std::vector<Step> script, Op op,
                            size_t word) {
   ClientScenario scenario = {name, {asked}, std::move(script), {}, After::kEnds};

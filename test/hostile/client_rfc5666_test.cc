@@ -1,4 +1,4 @@
-// A client in RFC 5666's compatibility mode, and a server that answers CONF_RDMA as it likes.
+// A client in RFC 5666's compatibility mode, and a server that answers CONF_RDMA in any way.
 #include <atomic>
 #include <thread>
 
@@ -53,13 +53,14 @@ class ClientOfRfc5666 : public testing::Test {
     peer = std::make_unique<Peer>(uri_, PeerOptions{.private_data = usual_private_data()});
     peer->listen();
   }
-  // Until CONF_RDMA is there; its XID.
+  // Waits until CONF_RDMA has come, and returns its XID.
   uint32_t hear_config() {
     while (peer->heard.empty())
       peer->pump();
     return words_of(peer->heard_message(0))[0];
   }
-  // What it hears is answered, and the connection closed, before it is polled again.
+  // The peer answers what it receives, and closes the connection, before the client is polled
+  // again.
   void peer_answers_and_leaves() {
     uint32_t xid = hear_config();
     peer->say(success(xid, {1024, 0, 16}));
@@ -89,7 +90,7 @@ class ClientOfRfc5666 : public testing::Test {
       pass();
     EXPECT_EQ(call.call.status(), CallStatus::kOk);
   }
-  // Everything of one connection is gone.
+  // Everything that belonged to one connection is gone.
   void restart() {
     connection.reset();
     client_.reset();
@@ -214,8 +215,8 @@ TEST_F(ClientOfRfc5666, AConnectionThatIsLostBeforeTheAnswerIsAnError) {
   EXPECT_EQ(made.error().code, Errc::kConnectionLost) << made.error().message;
 }
 
-// An answer that is there when the connection is found to be lost makes none: either connect()
-// fails, or it succeeds and the loss is told of.
+// If the answer is there when the connection is found to be lost, no connection is made: connect()
+// fails, or it succeeds and the loss is reported.
 TEST_F(ClientOfRfc5666, AnAnswerWithTheLossBehindItLeavesNothingBehind) {
   for (int i = 0; i < 20; ++i) {
     begin();
@@ -230,7 +231,7 @@ TEST_F(ClientOfRfc5666, AnAnswerWithTheLossBehindItLeavesNothingBehind) {
   }
 }
 
-// Each next connection is configured before its calls, and no loss meanwhile is the last word.
+// Each further connection is configured before its calls, and a loss meanwhile is not final.
 TEST_F(ClientOfRfc5666, AReconnectionThatIsLostMeanwhileIsMadeAgain) {
   begin(
       {.reconnect = {.enabled = true, .first_delay_ms = 1, .max_delay_ms = 2}, .retransmit = true});

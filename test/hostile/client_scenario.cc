@@ -170,7 +170,7 @@ class ClientPlay {
     calls.back()->submit(what, *stage_.memory, timeout_ms);
     return *calls.back();
   }
-  // One call more, answered as it should be.
+  // One more call, answered correctly.
   void null_exchange() {
     size_t before = peer().heard.size();
     VictimCall& last = submit(Ask::kNull);
@@ -230,9 +230,9 @@ class ClientPlay {
           << "call " << i;
     }
   }
-  // Nothing that a server says is answered (V1-ERR-12): all that came are calls, each once, and
-  // those that were to be sent again. Of transport properties the receiver is the responder
-  // (V2D4-PROP-12).
+  // A client does not answer anything that a server sends (V1-ERR-12): all its messages are calls,
+  // each sent once, and those that had to be sent again. For transport properties the receiver is
+  // the responder (V2D4-PROP-12).
   void expect_only_calls() {
     std::set<uint32_t> xids;
     std::vector<Bytes> errors;

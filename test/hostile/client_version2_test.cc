@@ -1,4 +1,5 @@
-// What a server of version 2, of either draft, can say that is wrong, or nearly, to a client.
+// Messages that a server of version 2, of either draft, may send that are wrong, or almost right,
+// at a client.
 #include "client_scenario.h"
 #include "version2.h"
 
@@ -50,7 +51,7 @@ ClientScenario ends_as(const char* name, CallStatus status, Message message,
                        std::vector<Moved> counters = {}, After after = After::kServes) {
   return in_04({name, {{Ask::kEcho, status}}, {say(std::move(message))}, counters, after});
 }
-// What a client says of properties that it was told not to know.
+// A client's answer to properties that it was told to ignore.
 Message no_option() {
   return {xid(0), 2, 1, kError, kInvalOption};
 }
@@ -59,7 +60,7 @@ ClientScenario refused(const char* name, Message message) {
   scenario.errors = {no_option()};
   return scenario;
 }
-// A call of the peer's, or what says that it is one: nobody here takes it.
+// A call from the peer, or a message that claims to be a call: the client takes none.
 Message no_service(uint32_t code = kSystem) {
   return {xid(0), 2, 1, kError, code};
 }
@@ -194,7 +195,7 @@ std::vector<ClientScenario> errors() {
                 Refusal::kTruncated),
       malformed("ReplyResourceWithoutALength", error2(xid(0), {kReplyResource}),
                 Refusal::kTruncated),
-      // A call that shows no more than the peer takes is not sent again, whatever it says.
+      // A call without chunks beyond the peer's limit is not sent again, whatever the peer says.
       ends_as("AMaximumThatIsNotExceeded", kRefused, error2(xid(0), {kReadChunks, 1000})),
       ends_as("AMaximumOfZeroForACallWithoutChunks", kRefused, error2(xid(0), {kSegments, 0})),
       ignored("ForNoCall", error2(xid(0, 0x800), {kReadChunks, 0}), Refusal::kUnknownXid),
@@ -271,7 +272,7 @@ std::vector<ClientScenario> versions() {
                    {{Ask::kEcho, kMalformed}},
                    {say(only_one), hear(2), say(good_reply())},
                    {Refusal::kBadVersion}})),
-      // What was to settle the version does not.
+      // The message that was to settle the version does not settle it.
       first({"TheFirstReplyIsOfVersion1",
              {{Ask::kEcho, kMalformed}},
              {say(good_reply1())},

@@ -1,5 +1,5 @@
-// XIDs and credits at a client: replies to no call, twice, too late and out of order, and grants
-// that are none.
+// XIDs and credits at a client: replies to no call, twice, too late and out of order, and invalid
+// grants.
 #include "client_scenario.h"
 
 namespace rrdk::hostile {
@@ -10,14 +10,14 @@ constexpr CallStatus kOk = CallStatus::kOk;
 Message reply_to(size_t n, uint32_t grant = kCredits) {
   return {xid(n), 1, grant, kMsg, 0, 0, 0, success(xid(n)), 4, 5};
 }
-// To the XID of the n-th call and something.
+// Replies to the XID of the n-th call plus `plus`.
 Message forged_reply(size_t n, uint32_t plus) {
   return {xid(n, plus), 1, kCredits, kMsg, 0, 0, 0, success(xid(n, plus)), 4, 5};
 }
 std::vector<Asked> echoes(size_t count, CallStatus status = kOk) {
   return std::vector<Asked>(count, {Ask::kEcho, status});
 }
-// So many calls have come, and no more come.
+// This many calls have come, and no more come.
 Step heard_calls(size_t count) {
   return [count](Stage& stage) {
     stage.until("the calls come", [&] { return stage.peer->heard.size() >= count; });
@@ -93,7 +93,7 @@ std::vector<ClientScenario> xids() {
        {{Ask::kEcho, CallStatus::kCancelled}},
        {cancel(0), ended(0), say({xid(0), 1, kCredits, 7})},
        {Refusal::kLateReply}},
-      // Its keys are gone with it, and were not this peer's to invalidate any more.
+      // Its keys went with it, and this peer could no longer invalidate them.
       {"ALateReplyWithItsChunks",
        {{Ask::kRead, CallStatus::kCancelled}},
        {cancel(0), ended(0),

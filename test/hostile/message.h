@@ -1,5 +1,5 @@
-// What a hostile peer says, written as data: big-endian words, and parts that only the run knows
-// (handles, addresses, XIDs of the victim's calls).
+// The messages of a hostile peer, written as data: big-endian words, and parts that are known only
+// at run time (handles, addresses, XIDs of the victim's calls).
 #pragma once
 
 #include <concepts>
@@ -23,7 +23,7 @@ constexpr uint32_t kCredits = 8;  // that either side asks for and grants
 
 void append_word(Bytes& bytes, uint32_t word);
 uint32_t word_at(const Bytes& bytes, size_t index);
-// In words, for messages of failures.
+// As words, for the messages of failures.
 std::string hex(const Bytes& bytes);
 
 class Part {
@@ -41,7 +41,7 @@ class Part {
 class Message {
  public:
   Message(std::initializer_list<Part> parts) : parts_(parts) {}
-  // The first so many bytes of it.
+  // The first `length` bytes.
   Message cut(size_t length) const {
     Message shorter = *this;
     shorter.length_ = length;
@@ -63,10 +63,10 @@ class Message {
 
 // Several parts as one, `count` times.
 Part times(uint32_t count, std::initializer_list<Part> parts);
-// So many bytes that mean nothing.
+// `count` bytes without meaning.
 Part filler(size_t bytes);
 
-// Segments: of the peer's memory, as it should be and not.
+// Segments: of the peer's memory, valid and invalid.
 Part segment(uint32_t handle, uint32_t length, uint64_t offset);
 Part readable(uint32_t length, uint32_t skip = 0);  // holds loopback's pattern
 Part writable(uint32_t length, uint32_t skip = 0);
@@ -74,16 +74,16 @@ Part request(uint32_t length, uint32_t skip = 0);  // readable; holds what expos
 Part revoked(uint32_t length);                     // was writable once
 Part foreign(uint32_t length);                     // writable on another connection of the peer's
 Part readable_below(uint32_t length);              // begins four bytes before what is readable
-// The handle alone, with a length and an offset of the test's.
+// The handle alone, with the given length and offset.
 Part readable_at(uint32_t length, uint64_t offset);
 
 // The start of an ONC RPC call of a procedure of the loopback service: 40 bytes.
 Part call(uint32_t xid, uint32_t procedure, uint32_t version = 3, uint32_t program = 0x20005600);
-// Everything of an accepted reply before its results: 24 bytes.
+// An accepted reply up to its results: 24 bytes.
 Part success(Part xid);
 Part accepted(Part xid, uint32_t accept_stat);
 
-// Of the n-th message heard from the victim: a word, changed, and its XID.
+// From the n-th message received from the victim: a word, changed, and its XID.
 Part heard(size_t n, size_t word, uint32_t plus = 0);
 inline Part xid(size_t n, uint32_t plus = 0) {
   return heard(n, 0, plus);

@@ -1,5 +1,6 @@
-// A peer on the bare fabric interface that says and does whatever a test wants: a requester against
-// a server, or a responder against a client. Any driver will do (test/fabric/fabrics.h).
+// A peer on the bare fabric interface that sends and does whatever a test wants: a requester
+// against a server, or a responder against a client. It works with any driver
+// (test/fabric/fabrics.h).
 #pragma once
 
 #include <array>
@@ -16,12 +17,13 @@
 namespace rrdk::hostile {
 
 struct PeerOptions {
-  Bytes private_data;      // with connect or accept
-  uint32_t receives = 64;  // posted before the connection is there, and again after each message
+  Bytes private_data;  // with connect or accept
+  // posted before the connection is established, and again after each message
+  uint32_t receives = 64;
   uint32_t receive_size = 4096;
   enum class Answer : uint8_t { kAccept, kReject, kDrop, kNone };
-  Answer answer = Answer::kAccept;               // of a responder to who wants to connect
-  Bytes rejection = Bytes(56, std::byte{0xf6});  // what it then says
+  Answer answer = Answer::kAccept;               // a responder's, to a client that wants to connect
+  Bytes rejection = Bytes(56, std::byte{0xf6});  // its private data
 };
 
 // R bit, 4096 bytes each way (RFC 8797 section 4).
@@ -41,9 +43,9 @@ class Peer {
   explicit Peer(const std::string& uri, const PeerOptions& options = {});
   ~Peer();
 
-  // Of a requester. The outcome comes with pump().
+  // For a requester. pump() brings the outcome.
   void connect();
-  // Of a responder.
+  // For a responder.
   void listen();
   std::string uri() const { return uri_; }
   // One batch of completions and events.
@@ -53,17 +55,17 @@ class Peer {
   bool closed() const { return closed_; }
   // Taken by the fabric at once, or after some pumping.
   void say(const Bytes& message, std::optional<uint32_t> invalidate = {});
-  // Whether a request of ours can be posted at all.
+  // Whether a request can be posted at all.
   bool can_send() const { return established_ && !closed_; }
-  // An RDMA access at the victim; its outcome is in last_access().
+  // An RDMA access to the victim's memory; its outcome is in last_access().
   void access(fabric::Op op, uint32_t key, uint64_t address, const Bytes& bytes);
   std::optional<fabric::WcStatus> last_access() const { return last_access_; }
   void hang_up();
-  // The key of one kind of memory stops being good; for the requester of a server.
+  // Invalidates the key of one kind of memory; for the requester of a server.
   void revoke(Memory which);
-  // What kRequest holds: the bytes of a long call.
+  // The content of kRequest: the bytes of a long call.
   void expose_request(const Bytes& bytes);
-  // A second connection to `uri`, with memory that can be written over it alone.
+  // A second connection to `uri`, with memory that can be written only over that connection.
   void connect_ally();
   bool ally_ready() const { return ally_ready_; }
   void post_receives(uint32_t count);

@@ -72,7 +72,7 @@ void access(Stage& stage, fabric::Op op, size_t n, size_t word, const Bytes& byt
   stage.until("the access is done", [&] { return stage.peer->last_access().has_value(); });
   using fabric::WcStatus;
   const bool silent = op == fabric::Op::kWrite && !stage.peer->can().acknowledges;
-  // What is left of a long one is flushed when the refusal comes.
+  // The rest of a long message is flushed when the refusal comes.
   if (silent && outcome != WcStatus::kSuccess && stage.peer->last_access() == WcStatus::kFlushed)
     return;
   EXPECT_STREQ(to_string(*stage.peer->last_access()),

@@ -1,4 +1,4 @@
-// What scenarios are made of, whoever the victim is.
+// The parts of scenarios, for both kinds of victims.
 #pragma once
 
 #include <functional>
@@ -10,47 +10,47 @@
 
 namespace rrdk::hostile {
 
-// What becomes of the hostile connection.
+// The expected end of the hostile connection.
 enum class After : uint8_t {
-  kServes,  // the victim goes on: the next call is answered
-  kStays,   // it is up, but can not be asked to serve: the peer keeps it from that
+  kServes,  // the victim continues: the next call is answered
+  kStays,   // it is up, but the peer keeps it from serving
   kEnds,    // the victim ended it
   kLeft,    // the peer has left
 };
 
 using Step = std::function<void(Stage&)>;
 
-// Steps. Everyone is polled once after each.
+// Steps. The victim, the peer and the bystander are polled once after each.
 Step say(Message message);
 Step say_times(uint32_t count, Message message);
 // One after the other, so slowly that each can be answered before the next.
 Step say_slowly(uint32_t count, Message message);
 // One after the other, each when the one before it is answered.
 Step say_in_turn(uint32_t count, Message message);
-// So many answers are here by then.
+// This many answers have arrived.
 Step hear(size_t count);
-// The victim has ended the connection by then.
+// The victim has ended the connection.
 Step gone();
 Step hang_up();
-// With Send-with-Invalidate of the key at a word of the n-th message that was heard.
+// With Send-with-Invalidate of the key at a word of the n-th message received.
 Step say_invalidating(Message message, size_t n, size_t word);
 Step say_invalidating(Message message, uint32_t key);
-// An RDMA Write of the message to the segment at a word of the n-th message, and how it fares.
+// An RDMA Write of the message to the segment at a word of the n-th message, and its outcome.
 Step write_to(size_t n, size_t word, Message message, uint32_t skip = 0,
               fabric::WcStatus outcome = fabric::WcStatus::kSuccess);
-// Where refusals are not acknowledged, a Write that is refused completes like any other; what the
-// victim does then is for the next steps to see.
+// If the fabric does not acknowledge refusals, a refused Write completes like any other; the next
+// steps check what the victim does then.
 Step access_segment(fabric::Op op, size_t n, size_t word, uint32_t length, uint32_t skip,
                     fabric::WcStatus outcome);
-// The driver has refused so many accesses, where it counts why it refuses.
+// The driver has refused this many accesses, if it counts why it refuses.
 Step refused_accesses(uint64_t count);
 Step pause(uint32_t passes);
 // The bytes of a message lie in the peer's readable memory, for request().
 Step expose(Message message);
 Step with_ally();
 Step revoke(Peer::Memory which);
-// So many bytes were written to kWritable from `skip` on, loopback's pattern from `offset` on; all
-// others are as they were.
+// `length` bytes were written to kWritable from `skip` on, with loopback's pattern from `offset`
+// on; all others are unchanged.
 Step written(uint32_t skip, uint64_t offset, uint32_t length);
 Step untouched();
 

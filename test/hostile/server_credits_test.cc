@@ -1,5 +1,5 @@
-// Credits and XIDs at a server: nonsense asked for, more calls than were granted, replies that are
-// not taken, and the same XID again.
+// Credits and XIDs at a server: absurd requests, more calls than were granted, replies that are not
+// taken, and repeated XIDs.
 #include "server_scenario.h"
 
 namespace rrdk::hostile {
@@ -14,7 +14,7 @@ Message null_asking_for(uint32_t credits) {
 Message kept_call(uint32_t xid) {
   return {xid, 1, kCredits, kMsg, 0, 0, 0, call(xid, kKeep)};
 }
-// So many are with the handler by then, and no more come.
+// This many calls are with the handler, and no more come.
 Step handler_has(size_t count) {
   return [count](Stage& stage) {
     stage.until("the handler has the calls", [&] { return stage.keeper.kept() >= count; });
@@ -64,7 +64,7 @@ ServerScenario too_many_overruns() {
   return scenario;
 }
 
-// Many at once: what is granted depends on how they fall into passes.
+// Many at once: the grants depend on how the calls are distributed over passes.
 ServerScenario varying(ServerScenario scenario) {
   scenario.grants_vary = true;
   return scenario;
@@ -115,8 +115,8 @@ std::vector<ServerScenario> credits() {
       // rest in the fabric. Shared Receives back all credits nevertheless: half of each sixteen
       // calls is too many.
       five_times_as_many("FiveTimesAsManyAsGranted", 8 + 8, false),
-      // Its own are full: the first sixteen answers grant less and less, and the last of them one;
-      // each bound stands until the peer knows of a lower one.
+      // Private Receives are full: the first sixteen answers grant less and less, the last one a
+      // single credit; each bound holds until the peer knows about a lower one.
       five_times_as_many("FiveTimesAsManyAsGrantedOfItsOwn", 8 + 9 + 1, true),
       too_many_overruns(),
       {"ManyCalls", {say_in_turn(2000, null_call(7))}, same(2000, null_reply(7)), {}},
@@ -160,7 +160,7 @@ std::vector<ServerScenario> xids() {
        {say({7, 1, kCredits, kMsgp, 0, 0, 0, 0, 0, call(8, 0)})},
        {err_chunk(7)},
        {Refusal::kXid}},
-      // What is taken for the message begins with the two words of padding.
+      // The data that is taken for the message begins with the two words of padding.
       {"AnMsgpWithPadding",
        {say({7, 1, kCredits, kMsgp, 8, 8, 0, 0, 0, 0, 0, call(7, 0)})},
        {err_chunk(7)},

@@ -1,5 +1,5 @@
-// Messages of types that a server has registered (rrdk/extensions.h), and that are wrong: in their
-// data, in what follows, in their direction, or by their number.
+// Messages of types that a server has registered (rrdk/extensions.h), with wrong data, wrong
+// trailing bytes, a wrong direction or a wrong number.
 #include "rrdk/extensions.h"
 #include "server_scenario.h"
 #include "version2.h"
@@ -7,7 +7,7 @@
 namespace rrdk::hostile {
 namespace {
 
-// 100 is answered by 101, which is only an answer; both have one word. 110 has a message behind it.
+// 101 answers 100, and is only an answer; both have one word. 110 has a message behind it.
 constexpr uint32_t kAsk = 100, kTell = 101, kAskWithMessage = 110;
 
 OptionType type(uint32_t number, OptionPayload payload) {

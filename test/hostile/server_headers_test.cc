@@ -1,5 +1,5 @@
-// Transport headers that are wrong by themselves: short, cut off, of other versions and types, with
-// discriminators that are none, and with bytes too many.
+// Malformed transport headers: short, truncated, of other versions and types, with invalid
+// discriminators, and with extra bytes.
 #include "server_scenario.h"
 
 namespace rrdk::hostile {
@@ -23,7 +23,7 @@ Message full_call(uint32_t xid) {
 }
 constexpr size_t kFullHeader = 28 + 24 + 24 + 20;
 
-// The header cut off at every word from its 28th byte on.
+// The header, truncated at every word from its 28th byte on.
 ServerScenario truncated_at_every_word() {
   // Shows: V1-HDR-20, V1-ERR-07
   ServerScenario scenario = {"TruncatedAtEveryWord", {}, {}, {}};

@@ -1,4 +1,4 @@
-// Connections that begin and end as they should not, at a server.
+// Connections that begin and end in irregular ways, at a server.
 #include "server_scenario.h"
 
 namespace rrdk::hostile {
@@ -9,7 +9,7 @@ constexpr uint32_t kRead = loopback::kRead, kWrite = loopback::kWrite, kKeep = l
 Message call_of(uint32_t xid, uint32_t procedure) {
   return {xid, 1, kCredits, kMsg, 0, 0, 0, call(xid, procedure)};
 }
-// The peer says it and is gone before the victim has looked.
+// The peer sends the message and is gone before the victim has looked.
 Step say_and_leave(Message message) {
   return [message](Stage& stage) {
     stage.peer->say(message.bytes(*stage.peer));
@@ -27,7 +27,7 @@ Step handler_has(size_t count) {
 Step release() {
   return [](Stage& stage) { stage.keeper.release(); };
 }
-// The one before it hangs up, and another connection is made.
+// The peer before it hangs up, and another connection is made.
 Step connect_again(bool wait) {
   return [wait](Stage& stage) {
     stage.peer->hang_up();
@@ -92,7 +92,7 @@ std::vector<ServerScenario> ends() {
             stage.peer->say(call_of(i, kKeep).bytes(*stage.peer));
         },
         handler_has(2 * kCredits), hang_up(), gone(),
-        pause(2000),  // until the server knows, too: it would take those that wait
+        pause(2000),  // until the server knows, too: it would take the waiting ones
         release()},
        {},
        {{Refusal::kCreditOverrun, 2 * kCredits - 1}},
@@ -102,7 +102,7 @@ std::vector<ServerScenario> ends() {
   };
 }
 
-// With this at connect the connection is there, and serves.
+// With this private data at connect the connection is established and serves.
 ServerScenario greeting(const char* name, Bytes private_data) {
   return {name, {say(echo_call(7))}, {echo_reply(7)},
           {},   After::kServes,      {.private_data = std::move(private_data)}};
@@ -121,7 +121,7 @@ Bytes behind(size_t length) {
   data.insert(data.end(), usual.begin(), usual.end());
   return data;
 }
-// A result of so many bytes in a reply without any chunk.
+// A result of `bytes` in a reply without any chunk.
 Message read_inline(uint32_t bytes) {
   return {7, 1, kCredits, kMsg, 0, 0, 0, call(7, kRead), 0, 0, bytes};
 }
@@ -132,7 +132,8 @@ Message read_inline_reply(uint32_t bytes) {
           to.push_back(loopback::pattern(i));
       })};
 }
-// The largest reply that fits into so many bytes goes inline, and one word more has no room.
+// The largest reply that fits into `bytes` goes inline; with one word more there is no space for
+// it.
 ServerScenario threshold(const char* name, Bytes private_data, uint32_t bytes) {
   uint32_t fits = bytes - 28 - 32;
   return {name,
@@ -179,7 +180,7 @@ std::vector<ServerScenario> greetings() {
       threshold("VersionZero", with_octet(4, 0), 1024),
       greeting("AllFlags", with_octet(5, 0xff)),
       threshold("SmallestReceives", with_octet(7, 0), 1024),
-      // We send no more than our own limit.
+      // The server sends no more than its own limit.
       threshold("LargestReceives", with_octet(7, 255), 4096),
       threshold("SmallestSends", with_octet(6, 0), 4096),
       threshold("BehindFortyEightOctets", behind(48), 4096),

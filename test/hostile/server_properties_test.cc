@@ -1,4 +1,5 @@
-// Transport properties of draft-04 that are wrong, or nearly, at a server that tells its own.
+// Transport properties of draft-04 that are wrong, or almost right, at a server that announces its
+// own.
 #include "server_scenario.h"
 #include "version2.h"
 
@@ -7,7 +8,7 @@ namespace {
 
 constexpr uint32_t kSize = 1, kBackwards = 2;  // ids
 
-// What the server says of itself behind its first reply.
+// The properties that the server announces behind its first reply.
 Message told() {
   return {1, 2, kCredits, kConnProp, 2, kSize, 4, 4096, kBackwards, 4, 0, 1, 2};
 }

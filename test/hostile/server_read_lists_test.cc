@@ -1,4 +1,4 @@
-// Read lists that lie: about positions, lengths, handles and offsets, and about what they hold.
+// Read lists with false positions, lengths, handles, offsets and contents.
 #include "server_scenario.h"
 
 namespace rrdk::hostile {
@@ -18,7 +18,7 @@ Message write_reply(uint32_t xid, uint32_t bytes, uint32_t wrong = 0) {
 Message long_call(uint32_t xid, std::initializer_list<Part> entries) {
   return {xid, 1, kCredits, kNoMsg, times(1, entries), 0, 0, 0};
 }
-// A Read that the victim tries to make, and that the fabric refuses, ends the connection.
+// A Read that the victim attempts and the fabric refuses ends the connection.
 ServerScenario refused_access(const char* name, Message message) {
   return {name, {say(std::move(message))}, {}, {Refusal::kAccessRefused}, After::kEnds};
 }
@@ -28,7 +28,7 @@ ServerScenario refused_header(const char* name, Message message, Refusal reason)
 ServerScenario served(const char* name, Message message, uint32_t bytes) {
   return {name, {say(std::move(message))}, {write_reply(7, bytes)}, {}};
 }
-// Only the handler finds out: RPC's GARBAGE_ARGS.
+// Only the handler notices it: RPC's GARBAGE_ARGS.
 ServerScenario garbage(const char* name, Message message) {
   return {name, {say(std::move(message))}, {rejection(7, 4)}, {}};
 }
@@ -108,14 +108,14 @@ std::vector<ServerScenario> lengths() {
                         8),
              8),
       served("ZeroLengthAlone", write_call(7, {1, kItem, readable(0)}, 0), 0),
-      // No Read is made of it, so that the handle does not matter to us.
+      // The server makes no Read from it, so its handle does not matter to the server.
       {"ZeroLengthOfAGuessedHandle",
        {say(write_call(7, {1, kItem, segment(0x4711, 0, 1)}, 0))},
        {write_reply(7, 0)},
        {},
        After::kServes,
        {.private_data = without_remote_invalidation()}},
-      // But the peer asked for it to be invalidated, which its own fabric refuses.
+      // But the peer asked for its invalidation, which its own fabric refuses.
       {"ZeroLengthOfAHandleThatCanNotBeInvalidated",
        {say(write_call(7, {1, kItem, segment(0x4711, 0, 1)}, 0))},
        {},
@@ -188,7 +188,7 @@ std::vector<ServerScenario> position_zero() {
       refused_header("LongCallWithoutPositionZero", long_call(7, {1, kItem, readable(8)}),
                      Refusal::kNoMessage),
       refused_header("LongCallOfNoBytes", long_call(7, {1, 0, readable(0)}), Refusal::kNoMessage),
-      // The message is not where a long call has it.
+      // The message is not at the position of a long call.
       refused_header("LongCallWithTheMessageInline", {7, 1, kCredits, kNoMsg, 0, 0, 0, call(7, 0)},
                      Refusal::kNoMessage),
       // Shows: V1-LONG-15, V1-HDR-16
@@ -269,7 +269,7 @@ std::vector<ServerScenario> handles() {
        {},
        {Refusal::kAccessRefused},
        After::kEnds},
-      // Others of the same connection fare no better, and no reply is sent any more.
+      // Other calls on the same connection fail, too, and no more replies are sent.
       {"GoodCallsBehindABadHandle",
        {[](Stage& stage) {
          stage.peer->say(write_call(7, {1, kItem, segment(9, 8, 0)}, 8).bytes(*stage.peer));

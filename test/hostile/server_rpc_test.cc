@@ -1,4 +1,4 @@
-// RPC messages that are wrong in themselves, under headers that are right.
+// Malformed RPC messages under valid headers.
 #include "server_scenario.h"
 
 namespace rrdk::hostile {
@@ -24,7 +24,7 @@ ServerScenario garbage(const char* name, Message message) {
   return {name, {say(std::move(message))}, {rejection(7, 4)}, {}};
 }
 
-// Cut off at every word behind the message type.
+// Truncated at every word behind the message type.
 ServerScenario truncated_at_every_word() {
   ServerScenario scenario = {"CutOffAtEveryWord", {}, {}, {{Refusal::kGarbageCall, 8}}};
   for (size_t length = 8; length < 40; length += 4) {
@@ -80,13 +80,13 @@ std::vector<ServerScenario> rpc() {
        {say(msg({7, 0, 2, kProgram, kVersion, kEcho, 0, 0, 0, 4}))},
        {rejection(7, 4)},
        {Refusal::kGarbageCall}},
-      // As long as allowed, of a flavour that nobody knows: the service does not ask.
+      // As long as allowed, of an unknown flavour: the service does not look at it.
       {"LongCredentialOfAnUnknownFlavour",
        {say(msg({7, 0, 2, kProgram, kVersion, kEcho, 0x7fffffff, 400, filler(400), 0, 400,
                  filler(400), 4, 5}))},
        {echo_reply(7)},
        {}},
-      // AUTH_SYS whose body is not: a credential like any other that means nothing.
+      // AUTH_SYS with a malformed body: like any other credential without meaning.
       {"AuthSysThatIsNot",
        {say(msg({7, 0, 2, kProgram, kVersion, kEcho, 1, 8, 0xffffffff, 0xffffffff, 0, 0, 4, 5}))},
        {echo_reply(7)},

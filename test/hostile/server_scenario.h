@@ -1,6 +1,6 @@
-// Scenarios with a Server as the victim, as data. The runner (server_scenario.cc) holds each to the
-// same: exactly these bytes come back, exactly these counters move, the bystander is not disturbed,
-// a connection that should live serves another call, and all pools are whole in the end.
+// Scenarios with a Server as the victim, as data. The runner (server_scenario.cc) checks the same
+// for each: exactly these bytes come back, exactly these counters change, the bystander is not
+// disturbed, a connection that should live serves another call, and all pools are whole in the end.
 #pragma once
 
 #include <string>
@@ -14,13 +14,13 @@ struct ServerScenario {
   const char* name;
   std::vector<Step> script;
   std::vector<Message> answers;  // all that come, in this order
-  std::vector<Moved> counters;   // all others stand still
+  std::vector<Moved> counters;   // all other counters stay unchanged
   After after = After::kServes;
   PeerOptions peer = {.private_data = usual_private_data()};
   ServerOptions server = {.credits = kCredits, .version2 = {.properties = false}};
   bool waits = true;  // for its connection, before the script begins
-  // Answers may grant anything from one to the server's credits: how many Receives are free depends
-  // on how messages fall into passes.
+  // Answers may grant anything from one to the server's credits: the number of free Receives
+  // depends on how messages are distributed over passes.
   bool grants_vary = false;
 };
 void PrintTo(const ServerScenario& scenario, std::ostream* out);

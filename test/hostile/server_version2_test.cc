@@ -1,4 +1,4 @@
-// Messages of version 2 that are wrong, or nearly, at a server of either draft.
+// Messages of version 2 that are wrong, or almost right, at a server of either draft.
 #include "server_scenario.h"
 #include "version2.h"
 
@@ -128,7 +128,7 @@ std::vector<ServerScenario> options() {
   auto unknown = [](const char* name, Message message) {
     return answered(name, std::move(message), error2(7, {kInvalOption}), Refusal::kUnknownOption);
   };
-  // They are no calls: their answers grant what was granted before.
+  // They are no calls: their answers repeat the previous grant.
   const Message no_option = {7, 2, 1, kError, kInvalOption};
   auto properties = [&](const char* name, Message message) {
     return answered(name, std::move(message), no_option, Refusal::kProperties);

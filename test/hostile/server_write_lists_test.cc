@@ -1,4 +1,4 @@
-// Write lists and Reply chunks that lie: about counts, lengths, rights and handles.
+// Write lists and Reply chunks with false counts, lengths, rights and handles.
 #include "server_scenario.h"
 
 namespace rrdk::hostile {
@@ -13,7 +13,7 @@ Message read_call(uint32_t xid, std::initializer_list<Part> write_and_reply, uin
   return {xid, 1,       kCredits, kMsg, 0, times(1, write_and_reply), call(xid, kRead),
           0,   kOffset, count};
 }
-// Its reply, with what was written elsewhere.
+// Its reply, apart from the data that was written elsewhere.
 Message read_reply(uint32_t xid, std::initializer_list<Part> write_and_reply, uint32_t count) {
   return {xid, 1, kCredits, kMsg, 0, times(1, write_and_reply), success(xid), 7, count};
 }

@@ -23,7 +23,7 @@ F_ADD_SEALS = 1033
 SIZE_SEALS = 0x2 | 0x4  # no shrinking, no growing
 SEALS = 0x1 | 0x2 | 0x4 | 0x10  # no sealing, shrinking, growing, and no new writers or holes
 
-# Connections are not what these attacks are about.
+# These attacks do not concern connections.
 ROOM = ["--max-size", "1M"]
 SLOTS, KEYS, COPIES = 16, 16, 4096
 SEGMENT_BYTES = (192 + SLOTS * 256 + KEYS * 64 + COPIES + 4095) // 4096 * 4096

@@ -1,5 +1,5 @@
-// What a scenario plays on: a real Server, a real Client and the bystander's connection between
-// them, on one embedded core in one thread, and the hostile peer.
+// The environment of a scenario: a real Server, a real Client and the bystander's connection
+// between them, on one embedded core in one thread, and the hostile peer.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace rrdk::hostile {
 
-// How often a reason to refuse is to be counted.
+// The expected count of a reason to refuse.
 struct Moved {
   Moved(Refusal reason_in, uint64_t times_in = 1)
       : Moved(reason_in, times_in, /*unacknowledged_in=*/reason_in) {}
@@ -24,7 +24,7 @@ struct Moved {
       : reason(reason_in), times(times_in), unacknowledged(unacknowledged_in) {}
   Refusal reason;
   uint64_t times;
-  Refusal unacknowledged;  // the reason where nobody says whether a Send was taken
+  Refusal unacknowledged;  // the reason on fabrics that do not say whether a Send was taken
 };
 struct Refusals {
   std::array<uint64_t, kRefusals> counts = {};
@@ -35,7 +35,7 @@ struct Refusals {
 Refusals refusals_of(const Stats& stats);
 Refusals operator-(Refusals now, const Refusals& before);
 uint64_t breaches(const Refusals& refusals);
-// Those that are not zero, for messages of failures.
+// Those that are not zero, for the messages of failures.
 std::string describe(const Refusals& refusals);
 Refusals sum(const std::vector<Moved>& moved, bool acknowledges);
 
@@ -45,21 +45,21 @@ class Stage {
  public:
   Stage(const fabric::test::FabricUnderTest& fabric, const ServerOptions& server_options,
         const ClientOptions& client_options, bool client_serves = false);
-  // Everything ends; pools that are not whole fail the test.
+  // Ends everything; the test fails if pools are not whole.
   ~Stage();
 
-  // Polls everyone once.
+  // Polls all of them once.
   void pass();
   void passes(uint32_t count) {
     for (uint32_t i = 0; i < count; ++i)
       pass();
   }
-  // Until it has come true; else the test fails, after a long time.
+  // Polls until it is true; the test fails if that takes long.
   bool until(const char* what, const std::function<bool()>& done);
   // From here on the bystander's calls are compared with those that it made alone.
   void begin_comparison();
   void end_comparison();
-  // Accesses by keys that are not good for them, of whoever. Both ends: drivers count where they
+  // Accesses that were refused because of their keys, at both ends: drivers count them where they
   // decide.
   uint64_t refused_accesses();
   void new_peer(const std::string& address, const PeerOptions& options) {

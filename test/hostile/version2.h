@@ -1,4 +1,4 @@
-// Messages of version 2, both drafts, as a hostile peer says them.
+// Messages of version 2, both drafts, as a hostile peer sends them.
 #pragma once
 
 #include "message.h"
@@ -16,12 +16,12 @@ constexpr uint32_t kBadXdr = 2, kInvalProc = 3, kInvalOption00 = 3, kReadChunks 
                    kWriteChunks = 5, kSegments = 6, kWriteResource = 7, kReplyResource = 8,
                    kInvalOption = 9, kSystem = 10;
 
-// Everything before the lists of a message.
+// All words before the lists of a message.
 inline Part start2(Wire wire, Part xid, uint32_t type, uint32_t direction, Part handle = 0) {
   return wire == k04 ? times(1, {std::move(xid), 2, kCredits, type, direction, std::move(handle)})
                      : times(1, {std::move(xid), 2, kCredits, type});
 }
-// A call with these lists and what follows them.
+// A call with these lists and the data behind them.
 inline Message call2(Wire wire, uint32_t xid, std::initializer_list<Part> rest,
                      uint32_t type = kMsg) {
   return {start2(wire, xid, type, kForward), times(1, rest)};
