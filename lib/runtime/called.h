@@ -1,5 +1,6 @@
-// How long the calls took that this end made: of those that are sampled, by server, program and
-// procedure. Connections to one server share it, since there can be thousands of them.
+// How long the calls took that this end made: those that are sampled, by server, program and
+// procedure. Connections to one server share the counters, since there can be thousands of
+// connections.
 #pragma once
 
 #include <array>
@@ -17,7 +18,7 @@
 
 namespace rrdk::runtime {
 
-// Parts of a call's way, in order, and the stage that each ends with.
+// The parts of a call's path, in order, and the stage with which each ends.
 struct CalledStep {
   const char* name;
   Stage end;
@@ -37,12 +38,12 @@ struct CalledStats {
   std::array<uint64_t, kCalledSteps.size()> step_ns = {};
 };
 
-// Of one core, the calls of one program to one server.
+// On one core: the calls of one program to one server.
 class CalledProgram {
  public:
   CalledProgram(uint32_t core, std::string target, const Binding& binding);
 
-  // A call whose callback has returned. The core's thread.
+  // Counts a call whose callback has returned. The core's thread.
   void note(const engine::StageRecord& call) noexcept;
 
   bool is_of(uint32_t core, const std::string& target, const Binding& binding) const noexcept {
@@ -65,16 +66,16 @@ class CalledProgram {
   const std::string target_;
   const uint32_t program_;
   const uint32_t version_;
-  std::vector<Procedure> procedures_;  // in ascending order; last all others
+  std::vector<Procedure> procedures_;  // in ascending order; the last one is for all others
 };
 
 class CalledPrograms {
  public:
-  static constexpr size_t kMost = 64;  // a program can call servers without end
+  static constexpr size_t kMost = 64;  // a program can call any number of servers
 
-  // It stays for good. Null: there are too many. Any thread.
+  // Returns an object that is never destroyed, or null if there are too many. Any thread.
   CalledProgram* of(uint32_t core, const std::string& target, const Binding& binding);
-  // Of each procedure of which calls were sampled, the sum of all cores. Any thread.
+  // Returns, for each procedure with sampled calls, the sum of all cores. Any thread.
   std::vector<CalledStats> read() const;
 
  private:

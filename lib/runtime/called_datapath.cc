@@ -12,7 +12,7 @@ CalledProgram::Procedure& CalledProgram::find(uint32_t number) noexcept {
   return at->number == number ? *at : procedures_.back();
 }
 
-// Of one without an answer, or whose Send was not stamped, the parts are not known.
+// If a call had no answer, or its Send was not stamped, the parts are not known.
 void CalledProgram::note(const engine::StageRecord& call) noexcept {
   if (call.at(Stage::kPosted) == 0 || call.at(Stage::kSeen) == 0)
     return;

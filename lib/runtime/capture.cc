@@ -1,4 +1,4 @@
-// Captures of a Runtime (rrdk/capture.h): whose messages they see, and how they begin and end.
+// Captures of a Runtime (rrdk/capture.h): which messages they see, and how they begin and end.
 #include "observe/capture.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace runtime {
 
 namespace {
 
-// What a Receive holds, before anybody has looked at it.
+// Returns what a Receive holds, before anything has examined it.
 std::span<const std::byte> message_of(const fabric::Completion& completion) {
   const engine::WorkTag& tag = engine::WorkTag::of(completion.wr_id);
   if (completion.status != fabric::WcStatus::kSuccess || tag.kind != engine::WorkKind::kReceive)
@@ -43,8 +43,8 @@ uint32_t CoreTap::filter(std::span<fabric::Completion> out, uint32_t count) {
   return count;
 }
 
-// While faults are injected, a capture shows only what completes. A queue pair on its way down
-// takes requests to flush them: these are not shown.
+// While faults are injected, a capture shows only what completes. A queue pair that is closing
+// takes requests in order to flush them; these are not shown.
 uint32_t CoreTap::post(void* owner, fabric::QueuePair& queue_pair,
                        std::span<const fabric::SendWr> wrs) {
   auto& link = *static_cast<Link*>(owner);
@@ -81,8 +81,8 @@ Result<void> Runtime::Impl::start_capture(const std::string& file, const Capture
   return {};
 }
 
-// A core whose pass does not end, or a file that takes nothing, is waited for as long as a
-// destructor would wait. What they may still use lives on then.
+// Waits no longer than a destructor would for a core whose pass does not end, or a file that takes
+// nothing. What they may still use is kept then.
 CaptureCounts Runtime::Impl::stop_capture() {
   std::unique_ptr<observe::Capture> stopped;
   {
@@ -121,7 +121,7 @@ bool Runtime::Impl::wait_until_written(const observe::Capture& stopped) {
   return false;
 }
 
-// If the helper thread cannot be started, the capture is not started either: it could not be
+// If the helper thread cannot be started, the capture is not started either, since it could not be
 // stopped.
 void Runtime::start_capture(const std::string& file, const CaptureOptions& options,
                             CaptureStarted started, void* argument) {

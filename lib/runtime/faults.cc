@@ -1,4 +1,4 @@
-// Faults on purpose: how they are made, and the text that plans them.
+// Injected faults: how they are produced, and the text format of plans.
 #include "runtime/faults.h"
 
 #include <algorithm>
@@ -57,7 +57,7 @@ constexpr SlowName kSlowStages[] = {
 }  // namespace
 
 void Faults::set(const FaultPlan& plan) {
-  // Seeds far apart: the kinds must not fail in step.
+  // The seeds are far apart, so that the kinds do not fail in step.
   uint64_t seed = plan.seed << 8;
   auto kind = [&](Kind& to, const FaultRate& rate, WcStatus status) {
     seed += uint64_t{1} << 52;
@@ -112,8 +112,8 @@ bool CoreFaults::holds_up(const void* owner) const {
   return std::ranges::any_of(held_, [&](const Held& h) { return h.completion.owner == owner; });
 }
 
-// The plan is off: as soon as nothing of it is left, the core does without us. A plan that is set
-// meanwhile engages us again, before or after.
+// Called when the plan is off: as soon as none of its effects is left, the core runs without the
+// tap. A plan that is set meanwhile engages it again, before or after.
 void CoreFaults::disengage(Faults& faults) {
   if (!held_.empty() || !broken_.empty())
     return;
@@ -122,15 +122,15 @@ void CoreFaults::disengage(Faults& faults) {
     faults_.store(&faults);
 }
 
-// Those that were held back and are due come first. What finds no place in `out` then is held back
-// until the next time.
+// Completions that were held back and are due come first. Those that find no place in `out` are
+// then held back until the next time.
 uint32_t CoreFaults::filter(std::span<Completion> out, uint32_t count) {
   Faults& faults = *faults_.load(std::memory_order_relaxed);
   const bool on = faults.on.load();
   const uint64_t now = base::Tsc::now_ns();
   polled_.assign(out.begin(), out.begin() + count);
   uint32_t passed = 0;
-  // In order: those of one connection are due in the order in which they came.
+  // In order: completions of one connection are due in the order in which they came.
   std::erase_if(held_, [&](const Held& held) {
     const bool passes = passed < out.size() && (!on || held.due_ns <= now);
     if (passes)
@@ -152,7 +152,7 @@ uint32_t CoreFaults::filter(std::span<Completion> out, uint32_t count) {
   return passed;
 }
 
-// A Receive fails as it completes; a request that failed as it was posted gets its status here.
+// A Receive fails when it completes; a request that failed when it was posted gets its status here.
 void CoreFaults::fail(Faults& faults, Completion& completion) {
   Broken* broken = find(completion.owner);
   if (completion.status != WcStatus::kSuccess) {
@@ -177,7 +177,7 @@ void CoreFaults::fail(Faults& faults, Completion& completion) {
   }
 }
 
-// Of which kind the request fails; null: it does not.
+// Returns the kind of fault with which the request fails, or null.
 Faults::Kind* CoreFaults::failing(Faults& faults, Op op) {
   auto roll = [](Faults::Kind& kind) { return kind.dice.roll() ? &kind : nullptr; };
   switch (op) {
@@ -199,8 +199,9 @@ Faults::Kind* CoreFaults::failing(Faults& faults, Op op) {
   return nullptr;
 }
 
-// Those before the one that fails are carried out. It and those after it are posted to a queue pair
-// in error, which flushes them: memory is given back when the fabric says so, as ever.
+// The requests before the failing one are carried out. The failing one and those after it are
+// posted to a queue pair in error, which flushes them, so that the fabric reports as usual when
+// memory may be reused.
 uint32_t CoreFaults::post(Link& link, fabric::QueuePair& queue_pair,
                           std::span<const fabric::SendWr> wrs) {
   Faults& faults = *faults_.load(std::memory_order_relaxed);
@@ -213,9 +214,9 @@ uint32_t CoreFaults::post(Link& link, fabric::QueuePair& queue_pair,
     queue_pair.disconnect();
     broken_.push_back(
         {&link, wrs[i].wr_id, wrs[i].op, kind->status.load(std::memory_order_relaxed), false});
-    if (taken < i)  // what comes behind is flushed
+    if (taken < i)  // what comes after it is flushed
       return taken + queue_pair.post_send(wrs.subspan(taken));
-    // That one reports its failure, even if it would have been silent.
+    // The failing one reports its failure even if it would have been unsignaled.
     fabric::SendWr failed = wrs[i];
     failed.signaled = true;
     failed.quiet = failed.copied = false;
@@ -247,7 +248,7 @@ constexpr const char* kErrorNames[] = {"local-length",  "local-protection", "rem
 struct Field {
   const char* name;
   FaultRate FaultPlan::* rate;
-  WorkError FaultPlan::* error;  // null: it fails in one way only
+  WorkError FaultPlan::* error;  // null: it fails in only one way
   uint64_t FaultCounts::* count;
 };
 
@@ -272,8 +273,8 @@ std::optional<T> number(std::string_view text) {
   return whole && !text.empty() ? std::optional<T>(value) : std::nullopt;
 }
 
-// Returns what is before `mark`, and removes both from the text. Without a `mark` it returns
-// nothing, and the text stays as it is.
+// Returns what is before `mark`, and removes both from the text. If there is no `mark`, it returns
+// nothing, and the text does not change.
 std::optional<std::string_view> take_until(std::string_view& text, char mark) {
   size_t at = text.find(mark);
   if (at == std::string_view::npos)
@@ -293,7 +294,7 @@ std::optional<FaultRate> parse_rate(std::string_view text) {
     return every && *every != 0 ? std::optional(FaultRate{.every = *every}) : std::nullopt;
   }
   std::optional<double> rate = number<double>(text);
-  // NaN is neither.
+  // NaN fails both comparisons.
   return rate && *rate >= 0 && *rate <= 1 ? std::optional(FaultRate{.rate = *rate}) : std::nullopt;
 }
 

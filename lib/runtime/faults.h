@@ -1,5 +1,5 @@
-// Fault injection (rrdk/faults.h), into what the cores post and into what completes, by way of
-// their taps (poll_core.h). Not the data path: nothing here runs while no plan is set.
+// Fault injection (rrdk/faults.h) into what the cores post and what completes, through their taps
+// (poll_core.h). Not the data path: nothing here runs while no plan is set.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,7 @@ namespace rrdk::runtime {
 
 class Link;
 
-// What is to happen, on all cores of a Runtime. Any thread.
+// The faults to inject on all cores of a Runtime. Any thread.
 struct Faults {
   struct Kind {
     base::Dice dice;
@@ -42,17 +42,18 @@ struct Faults {
   engine::LateStage stage;
 };
 
-// What has happened on one core and is not over. The core's thread, except engage().
+// The faults in progress on one core. The core's thread, except engage().
 class CoreFaults {
  public:
   bool engaged() const noexcept { return faults_.load(std::memory_order_relaxed) != nullptr; }
-  void engage(Faults& faults) noexcept { faults_.store(&faults); }  // any thread; outlives us
+  // any thread; `faults` must outlive this object
+  void engage(Faults& faults) noexcept { faults_.store(&faults); }
 
-  // While engaged(): fabric::Tap's functions.
+  // While engaged(): the functions of fabric::Tap.
   uint32_t filter(std::span<fabric::Completion> out, uint32_t count);
   uint32_t post(Link& link, fabric::QueuePair& queue_pair, std::span<const fabric::SendWr> wrs);
   bool holding() const noexcept { return !held_.empty(); }
-  bool holds_up(const void* owner) const;  // some of its completions
+  bool holds_up(const void* owner) const;  // whether some of its completions are held back
   void forget(const Link& link);           // it is over
 
  private:
@@ -63,9 +64,9 @@ class CoreFaults {
   // A queue pair that was made to fail.
   struct Broken {
     const Link* link;
-    uint64_t wr_id;  // the request that is to be reported with `status`, by its flush
+    uint64_t wr_id;  // the request that is to be reported with `status` when it is flushed
     fabric::Op op;
-    fabric::WcStatus status;  // kSuccess: it has been
+    fabric::WcStatus status;  // kSuccess: already reported
     bool receives;            // a Receive failed: no later one succeeds
   };
 

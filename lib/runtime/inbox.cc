@@ -27,13 +27,13 @@ Result<void> Alarm::open() {
 
 void Alarm::write_fd() noexcept {
   uint64_t one = 1;
-  // Fails only when the counter is full, and then the descriptor is readable anyway.
+  // Fails only if the counter is full, and then the descriptor is readable anyway.
   [[maybe_unused]] ssize_t n = write(fd_, &one, sizeof(one));
 }
 
 void Alarm::clear() noexcept {
-  // A producer that has cleared the flag already has written the descriptor, or is about to: that
-  // write then wakes the core once more, for nothing.
+  // A producer that has already cleared the flag has written the descriptor, or is about to: that
+  // write then wakes the core once more, without need.
   asleep_.exchange(false, std::memory_order_acq_rel);
   uint64_t count;
   [[maybe_unused]] ssize_t n = read(fd_, &count, sizeof(count));

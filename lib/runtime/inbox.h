@@ -1,4 +1,4 @@
-// How threads hand work to each other: the ring between them; and for a poll core, its inbox, its
+// How threads hand work to each other: the ring between them, and for a poll core its inbox, its
 // queue for the control path, and the alarm by which both wake it.
 #pragma once
 
@@ -18,13 +18,13 @@
 
 namespace rrdk::runtime {
 
-// How other threads wake a core that sleeps: an eventfd, written only when the core has said that
+// How other threads wake a sleeping core: an eventfd, written only if the core has announced that
 // it goes to sleep.
 //
 // No wake-up is lost: a producer publishes its work and then exchanges the flag; the sleeper sets
-// the flag by an exchange and then looks for work. Both exchanges are on one variable, so one comes
-// first. If the producer's does, the sleeper's reads from it and sees the work; if the sleeper's
-// does, the producer sees the flag and writes the eventfd.
+// the flag by an exchange and then looks for work. Both exchanges are on one variable, so one of
+// the two is first. If the producer's is, the sleeper's reads from it and sees the work; if the
+// sleeper's is, the producer sees the flag and writes the eventfd.
 class Alarm {
  public:
   // `enabled`: whether the core ever sleeps; otherwise ring() costs nothing.
@@ -40,9 +40,9 @@ class Alarm {
     if (enabled_ && asleep_.exchange(false, std::memory_order_acq_rel))
       write_fd();
   }
-  // The core: before its last look for work.
+  // Called by the core before its last look for work.
   void set() noexcept { asleep_.exchange(true, std::memory_order_acq_rel); }
-  // The core: awake again; takes the descriptor's readiness back.
+  // Called by the core when it is awake again; makes the descriptor unreadable.
   void clear() noexcept;
 
  private:
@@ -59,18 +59,18 @@ enum class Consumers { kOne, kMany };
 // producers.
 class Ring {
  public:
-  // `size` is a power of two; one entry stays unused. Errors: kInvalidArgument, kNoMemory.
+  // `size` must be a power of two; one entry stays unused. Errors: kInvalidArgument, kNoMemory.
   static Result<std::unique_ptr<Ring>> create(uint32_t size, Consumers consumers);
   ~Ring() { std::free(ring_); }
   Ring(const Ring&) = delete;
   Ring& operator=(const Ring&) = delete;
 
   bool push(WorkItem& item) noexcept;  // false: full
-  // How many were taken, from the front.
+  // Returns how many were taken, from the front.
   uint32_t push_burst(std::span<WorkItem* const> items) noexcept;
   uint32_t pop_burst(std::span<WorkItem*> items) noexcept;
-  // As rte_ring_empty() and rte_ring_count(), but atomic: a core that goes to sleep relies on what
-  // it sees.
+  // As rte_ring_empty() and rte_ring_count(), but atomic: a core that goes to sleep relies on the
+  // result.
   bool empty() const noexcept {
     return __atomic_load_n(&ring_->prod.tail, __ATOMIC_ACQUIRE) ==
            __atomic_load_n(&ring_->cons.tail, __ATOMIC_RELAXED);
@@ -87,13 +87,13 @@ class Ring {
 
 // What other threads have for a poll core: calls to submit, replies from workers.
 //
-// A full ring: the item goes to the overflow, a list through the items themselves, which the core
-// empties after the ring. So push() never waits, never drops and needs no memory. It cannot
-// deadlock, since no side waits for room: neither workers nor callers for the core, nor (see
-// WorkerPool) the core for the workers. What is queued is bounded by the objects that exist: calls
-// and replies, each with one item.
+// If the ring is full, the item goes to the overflow, a list linked through the items, which the
+// core empties after the ring. So push() never waits, never drops an item and needs no memory. It
+// cannot deadlock, since no side waits for space: neither workers nor callers wait for the core,
+// and (see WorkerPool) the core does not wait for the workers. The number of queued items is
+// bounded by the objects that exist: calls and replies, each with one item.
 //
-// Items are not in strict order when the overflow is in use; their users do not rely on order.
+// Items are not in strict order when the overflow is in use; users must not rely on the order.
 class Inbox {
  public:
   Inbox(std::unique_ptr<Ring> ring, Alarm& alarm) noexcept
@@ -105,7 +105,8 @@ class Inbox {
   bool peek(uint64_t) const noexcept {
     return !ring_->empty() || overflow_.load(std::memory_order_acquire) != nullptr;
   }
-  bool try_sleep(uint64_t now_ns) noexcept { return !peek(now_ns); }  // the alarm is set before
+  // the alarm must have been set before
+  bool try_sleep(uint64_t now_ns) noexcept { return !peek(now_ns); }
   void wake() noexcept {}
 
  private:
@@ -119,8 +120,8 @@ class Inbox {
   std::atomic<WorkItem*> overflow_ = nullptr;  // newest first
 };
 
-// What the control path has for a poll core: connections to open and close, the fabric's events.
-// In order, unbounded, behind a lock; the core looks at one flag per pass.
+// What the control path has for a poll core: connections to open and close, the fabric's events. In
+// order, unbounded, protected by a lock; the core checks one flag per pass.
 class ControlQueue {
  public:
   using Task = std::function<void()>;
@@ -131,7 +132,8 @@ class ControlQueue {
 
   uint32_t poll(uint64_t) { return waiting_.load(std::memory_order_relaxed) ? run() : 0; }
   bool peek(uint64_t) const noexcept { return waiting_.load(std::memory_order_acquire); }
-  bool try_sleep(uint64_t now_ns) noexcept { return !peek(now_ns); }  // the alarm is set before
+  // the alarm must have been set before
+  bool try_sleep(uint64_t now_ns) noexcept { return !peek(now_ns); }
   void wake() noexcept {}
 
  private:

@@ -8,7 +8,7 @@ namespace rrdk::runtime {
 
 // DPDK's rings order the entries of several producers by what x86 and Arm guarantee, not by the C++
 // memory model: a producer that publishes its own tail also publishes the entries of the producers
-// before it, whose tail it has read without acquiring. So TSan is told to trust the ring about the
+// before it, whose tail it has read without acquiring. So TSan is told to trust the ring for its
 // entries.
 
 bool Ring::push(WorkItem& item) noexcept {

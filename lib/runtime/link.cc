@@ -40,7 +40,7 @@ Error no_receives(const Memory& memory, const engine::ConnectionOptions& options
 
 static_assert(proto::kRejectionLength + proto::kMaxRejectionText <= fabric::kMaxPrivateData);
 
-// With what the server says of it, if that is one of ours.
+// Adds what the server says about the end, if it is one of ours.
 Ending ending_of(const fabric::Event& event) {
   Ending ending = event.ending;
   auto why =
@@ -82,8 +82,8 @@ engine::ConnectionOptions fitted_to(const fabric::Capabilities& can,
 }
 
 // If the fabric cannot hold back messages beyond a peer's share, a peer that sends too many could
-// use up the Receives of others, and so end their connections. There each connection has Receives
-// of its own.
+// use up the Receives of others, and so end their connections. In that case each connection has
+// Receives of its own.
 bool shares_receives(const fabric::Capabilities& can, uint32_t first_credits) noexcept {
   return first_credits != 0 && can.max_shared_receives != 0 && can.holds_receives;
 }
@@ -148,7 +148,7 @@ Result<fabric::QueuePairOptions> Link::queue_pair_options(const engine::Connecti
   }
   uint32_t calls =
       std::max(options.credits, options.backward_chunks ? options.backward_credits : 0);
-  // A server makes keys for calls of its own, and for replies that are read.
+  // A server makes keys for its own calls, and for replies that are read.
   bool makes_keys = options.role == engine::Role::kRequester || options.rfc5666.enabled ||
                     (options.backward_chunks && options.backward_credits != 0);
   uint32_t keys = makes_keys ? std::max(calls * kKeysPerCredit, kFewestKeys) : 1;
@@ -286,7 +286,7 @@ bool Link::may_close() noexcept {
   return core_.now() - drained_ns_ >= engine_->options().send_wait_ns;
 }
 
-// Completions that are still to be polled may say what the peer did.
+// Completions that are still to be polled may show what the peer did.
 void Link::on_fabric_down(const Ending& ending) {
   if (const std::byte* const reply = queue_pair_->behind_refused_write())
     engine_->on_write_refused(xdr::load_u32(reply));
@@ -310,7 +310,7 @@ void Link::wind_up() {
     engine_->on_disconnected();
   }
   if (state_ == LinkState::kLeaving) {
-    if (shared_receives_ != nullptr)  // those of messages that waited are of use to others
+    if (shared_receives_ != nullptr)  // those of messages that waited are useful to others
       engine_->post_receives(*queue_pair_);
     on_last_call();
   }
@@ -377,7 +377,8 @@ void Link::untap() noexcept {
     engine_->set_port(port_);
 }
 
-// The connecting end knows who it is when the connection is there: a name has several addresses.
+// The connecting end knows the peer's address only when the connection is established, since a name
+// may have several addresses.
 void Link::meet_peer() {
   Peer peer = queue_pair_->peer();
   std::lock_guard lock(engine_mutex_);
@@ -386,13 +387,13 @@ void Link::meet_peer() {
 }
 
 // Calls and their outcomes are those of the forward direction, from client to server, whichever end
-// this is. The core counts on meanwhile, and may have counted an answer but not yet its call.
+// this is. The core goes on counting, and may have counted an answer but not yet its call.
 ConnectionInfo Link::info() const {
   const engine::Counters c = counters();
   const uint64_t now = base::Tsc::now_ns();
   ConnectionInfo info = {.id = id_, .peer = {}, .core = core_.index()};
   info.calls = accepting_ ? c.calls_received.get() : c.calls_sent.get();
-  // Of calls that were given up, too.
+  // Including calls that were given up.
   const uint64_t replies =
       accepting_ ? c.replies_sent.get() : c.replies_received + c.calls_answered_late;
   info.replies = std::min(replies, info.calls);

@@ -78,12 +78,12 @@ void OpenDevice::route(fabric::Event event) {
       event.request->reject({});  // it came while we stopped listening
     return;
   }
-  // With the device locked its queue pair, and so the link, is still there; not so when the core
-  // comes to the task.
+  // While the device is locked, the queue pair and therefore the link still exist; they may be gone
+  // when the core runs the task.
   auto* link = static_cast<Link*>(event.owner);
   RRDK_ASSERT(link != nullptr && event.request == nullptr);
   PollCore& core = link->core();
-  // std::function wants something that can be copied.
+  // std::function requires a copyable object.
   auto shared = std::make_shared<fabric::Event>(std::move(event));
   core.post([&core, id = link->id(), shared] { core.deliver(id, *shared); });
 }

@@ -1,5 +1,5 @@
 // A fabric device that the runtime has opened, and the routing of its control events: connection
-// requests to the listener, everything else to the core that owns the connection.
+// requests go to the listener, everything else to the core that owns the connection.
 #pragma once
 
 #include <functional>
@@ -19,13 +19,14 @@ namespace rrdk::runtime {
 
 class OpenDevice;
 
-// Who listens. Called on any poll core's thread, with the device's lock held: it picks a core and
-// posts the rest there.
+// The object that listens. Called on any poll core's thread, with the device's lock held: it picks
+// a core and posts the rest there.
 class Acceptor {
  public:
   virtual void on_connect_request(OpenDevice& device,
                                   std::unique_ptr<fabric::ConnectRequest> request) = 0;
-  // Requests do not come, for lack of descriptors say: the end of another connection would help.
+  // Connection requests do not come, for example for lack of descriptors: ending another connection
+  // would help.
   virtual void on_shortage() = 0;
 
  protected:
@@ -40,14 +41,14 @@ class OpenDevice {
   std::string_view scheme() const noexcept { return scheme_; }
   const fabric::Capabilities& capabilities() const { return device_->capabilities(); }
   int event_fd() const { return device_->event_fd(); }
-  // The region of an item in `message` that the device cannot use because the region has no
-  // descriptor; kNoRegion: it can use them all. Any thread.
+  // Returns the region of an item in `message` that the device cannot use because the region has no
+  // descriptor; kNoRegion if it can use all items. Any thread.
   RegionId out_of_reach(Memory& memory, const Message& message) const noexcept;
   RegionId out_of_reach(Memory& memory, std::span<const MemorySpan> spans) const noexcept;
-  // The same as text, to be put behind words such as "it has".
+  // The same as text, to follow words such as "it has".
   std::string why_out_of_reach(RegionId region) const;
 
-  // Calls `use` with the device locked: its control path is for one thread at a time.
+  // Calls `use` with the device locked: only one thread at a time may use its control path.
   template <typename Use>
   auto with(Use&& use) {
     std::lock_guard lock(mutex_);
@@ -58,7 +59,7 @@ class OpenDevice {
   // When it returns, the acceptor is not called again.
   void unlisten(fabric::Listener* listener);
 
-  // Takes events and hands them on; how many. Zero also while another core is at it.
+  // Takes events and hands them on; returns how many. Also 0 while another core does so.
   uint32_t route_events();
 
  private:
@@ -73,7 +74,7 @@ class OpenDevice {
   const std::string scheme_;
   std::mutex mutex_;
   std::unique_ptr<fabric::Device> device_;
-  std::vector<Listening> listening_;  // goes before the device
+  std::vector<Listening> listening_;  // destroyed before the device
 };
 
 }  // namespace rrdk::runtime

@@ -21,10 +21,10 @@ namespace rrdk::runtime {
 
 namespace {
 
-// A guess at what the connections of one core can have posted; drivers may round it up.
+// An estimate of what the connections of one core can have posted; drivers may round it up.
 constexpr uint32_t kCompletionQueueEntries = 16384;
 constexpr size_t kReservedLinks = 1024;
-// Two for each of more connections than one core serves; what is not posted costs a few bytes.
+// Two for each of more connections than one core serves; an unposted Receive costs a few bytes.
 constexpr uint32_t kMostSharedReceives = 65536;
 constexpr uint64_t kSecondNs = 1'000'000'000;
 
@@ -58,7 +58,7 @@ Result<std::unique_ptr<PollCore>> PollCore::create(uint32_t index, Memory& memor
 }
 
 Result<void> PollCore::open() {
-  // Where the kernel has none, that two threads poll is noticed a little less often.
+  // If the kernel has none, it is detected a little less often that two threads poll.
   (void)syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
   if (auto opened = alarm_.open(); !opened)
     return opened;
@@ -158,7 +158,7 @@ void PollCore::watch(OpenDevice& device) {
   if (std::ranges::find(devices_, &device) != devices_.end())
     return;
   devices_.push_back(&device);
-  // Should it fail, events are still taken whenever the core is awake.
+  // If it fails, events are still taken whenever the core is awake.
   (void)watch_fd(device.event_fd());
 }
 
@@ -193,8 +193,8 @@ Link* PollCore::find(uint64_t link_id) const {
 }
 
 // If the thread that polled last still runs, either it sees that it is no longer the owner, or we
-// see that it is in a pass: the membarrier here stands in for the fence that its begin_pass()
-// leaves out.
+// see that it is in a pass: the membarrier here replaces the fence that its begin_pass() leaves
+// out.
 bool PollCore::begin_first_pass() {
   std::lock_guard lock(owner_mutex_);
   const std::shared_ptr<ThreadToken>& me = this_thread_token();

@@ -1,11 +1,11 @@
-// A poll core: it owns connections for life and does everything for them.
+// A poll core: it owns connections for their whole life and does everything for them.
 //
-// One pass (poll_core_datapath.cc): first it posts what was submitted since the last pass. Then it
+// One pass (poll_core_datapath.cc) first posts what was submitted since the last pass. Then it
 // handles completions, the turns of clients whose connections have a backlog of calls
-// (fair_share.h), control tasks, and the inbox. It posts the work requests that these made and that
-// did not go at once, connection by connection. Then comes what can wait: deferred items, timers,
-// and now and then ticks and the fabric's control events; and what these made is posted. Nothing is
-// freed within a stage that iterates.
+// (fair_share.h), control tasks, and the inbox. It posts the work requests that result and that
+// were not sent at once, connection by connection. Then comes what can wait: deferred items,
+// timers, and at intervals ticks and the fabric's control events; the work requests that result are
+// posted too. Nothing is freed within a stage that iterates.
 #pragma once
 
 #include <array>
@@ -41,8 +41,8 @@ namespace rrdk::runtime {
 
 class OpenDevice;
 
-// Something to look after now and then, on the core's thread: about every millisecond while the
-// core is awake, every second while it sleeps.
+// A periodic task on the core's thread: about every millisecond while the core is awake, every
+// second while it sleeps.
 class Chore {
  public:
   virtual void look(uint64_t now_ns) = 0;
@@ -51,18 +51,19 @@ class Chore {
   ~Chore() = default;
 };
 
-// What hangs at a core's tap: fault injection and a capture.
+// The users of a core's tap: fault injection and a capture.
 class CoreTap final : public fabric::Tap {
  public:
   CoreFaults& faults() noexcept { return faults_; }
   const CoreFaults& faults() const noexcept { return faults_; }
-  // Null while no capture is on. The thread that takes it away waits until the running pass has
+  // Null while no capture is active. The thread that removes it waits until the running pass has
   // ended.
   observe::CoreCapture* capture() const noexcept {
     return capture_.load(std::memory_order_acquire);
   }
   void set_capture(observe::CoreCapture* capture) noexcept { capture_.store(capture); }
-  // The core's thread: neither is there. A capture or a plan that comes meanwhile places us again.
+  // The core's thread: whether there is neither. A capture or a plan that is set meanwhile places
+  // the tap again.
   bool idle() const noexcept { return capture() == nullptr && !faults_.engaged(); }
 
  private:
@@ -74,8 +75,8 @@ class CoreTap final : public fabric::Tap {
   std::atomic<observe::CoreCapture*> capture_ = nullptr;
 };
 
-// Receives of one size that the core's connections over one device share. The device's end goes
-// first.
+// Receives of one size that the core's connections over one device share. The device's part is
+// destroyed first.
 struct SharedReceives {
   OpenDevice* device;
   uint32_t bytes;
@@ -83,7 +84,7 @@ struct SharedReceives {
   std::unique_ptr<fabric::SharedReceiveQueue> posted;
 };
 
-// What a core counts of its passes.
+// What a core counts in its passes.
 struct CoreCounters {
 #define RRDK_CORE_COUNTER(id, enumerator, name, text) base::Count name;
 #include "rrdk/counter_table.h"
@@ -99,14 +100,14 @@ class PollCore final : public base::OwnedByThread {
   PollCore(const PollCore&) = delete;
   PollCore& operator=(const PollCore&) = delete;
 
-  // The core's thread: one pass; how many things it did.
+  // The core's thread: runs one pass; returns how many things it did.
   uint32_t poll();
   // Until stop(): polls, and idles by policy.
   void run();
   void stop();  // any thread
 
-  // Sleeping; the core's thread. True: wake_fd() becomes readable at the next work, and the next
-  // poll() takes that back. False: there is work now.
+  // Prepares to sleep; the core's thread. If true, wake_fd() becomes readable at the next work, and
+  // the next poll() undoes that. If false, there is work now.
   bool arm();
   int wake_fd() const noexcept { return epoll_fd_; }
 
@@ -114,32 +115,33 @@ class PollCore final : public base::OwnedByThread {
   void submit(WorkItem& item) noexcept { inbox_.push(item); }
   void post(ControlQueue::Task task) { control_.post(std::move(task)); }
   // Whether the calling thread is the one that polls. In a pass it is, even while another thread
-  // tries in vain to take over (begin_first_pass()) and stands as the owner.
+  // tries in vain to take over (begin_first_pass()) and is recorded as the owner.
   bool here() const noexcept override {
     return owner_.load(std::memory_order_relaxed) == this_thread ||
            (this_thread != nullptr && this_thread->pass.load(std::memory_order_relaxed) == this);
   }
-  // Whether the caller is inside a pass of this core: a callback or a handler. A thread that waits
-  // for the core there waits for ever.
+  // Whether the caller is inside a pass of this core: in a callback or a handler. A thread that
+  // waited for the core there would wait for ever.
   bool passing() const noexcept { return here() && in_pass_.load(std::memory_order_relaxed); }
   uint64_t passes() const noexcept { return counters_.passes; }  // so far
-  // Whether no thread polls: never polled yet, or the thread that did has ended.
+  // Whether no thread polls: the core was never polled, or the thread that polled has ended.
   bool abandoned();
   Stats stats() const;
   uint64_t completions() const noexcept { return counters_.completions; }  // handled so far
   uint32_t index() const noexcept { return index_; }
   std::atomic<uint32_t>& assigned() noexcept { return assigned_; }  // connections, by pick_core()
-  // For tests, in which a lost wake-up must not be masked. Before the core sleeps.
+  // For tests, in which a lost wake-up must not be hidden. Must be called before the core sleeps.
   void set_longest_sleep_ns(uint64_t limit) noexcept { longest_sleep_ns_ = limit; }
 
-  // The rest: the core's thread.
-  // Read some passes ago, or after the last one while timers run: the past, never the future.
+  // The functions below: the core's thread.
+  //
+  // The time as read some passes ago, or after the last pass while timers run: never in the future.
   uint64_t now() const noexcept { return now_; }
   Timers& timers() noexcept {
     RRDK_ON_CORE(*this);
     return timers_;
   }
-  // Outside of a pass, too: a sleep that is armed already then ends in time for it.
+  // May be called outside of a pass: a sleep that is already armed then ends in time for the timer.
   void start_timer(Timer& timer, uint64_t due_ns);
   WorkerPool* workers() noexcept { return workers_; }
   engine::CallPool& call_pool() noexcept { return call_pool_; }
@@ -154,12 +156,13 @@ class PollCore final : public base::OwnedByThread {
   }
   CoreClient& outgoing() noexcept { return outgoing_; }  // of connections that we made
   CoreTap& tap() noexcept { return tap_; }
-  // Puts it in front of all queue pairs and completion queues. A tick takes it away when it is
+  // Puts the tap in front of all queue pairs and completion queues. A tick removes it when it is
   // idle().
   void place_tap();
   void mark_dirty(Link& link) noexcept;
-  // Notes a burst in the lane of a connection. True: the burst before it was of the same
-  // connection, and no other connection was busy in between. A guess, as Completions::alone().
+  // Notes a burst in the lane of a connection. Returns true if the burst before it was of the same
+  // connection, and no other connection was busy in between. A heuristic, as in
+  // Completions::alone().
   bool note_lane_burst(const Link& link) noexcept {
     for (Completions& source : completions_) {
       if (source.last_link != &link) {
@@ -170,9 +173,9 @@ class PollCore final : public base::OwnedByThread {
     return std::exchange(last_in_lane_, &link) == &link;
   }
   Result<fabric::CompletionQueue*> completion_queue(OpenDevice& device);
-  // Receives of that many bytes that connections of this core share. Errors: as of the device.
+  // Receives of that size that connections of this core share. Errors: the device's.
   Result<SharedReceives*> shared_receives(OpenDevice& device, uint32_t bytes, Memory& memory);
-  void watch(OpenDevice& device);  // its control events
+  void watch(OpenDevice& device);  // for its control events
   void add(Link& link);
   void remove(Link& link);
   void add(Chore& chore) {
@@ -183,14 +186,15 @@ class PollCore final : public base::OwnedByThread {
     RRDK_ON_CORE(*this);
     std::erase(chores_, &chore);
   }
-  // To the link of that id, unless it is gone: an event may be on its way when a link ends.
+  // Delivers the event to the link with that id, unless it is gone: an event may be on its way when
+  // a link ends.
   void deliver(uint64_t link_id, const fabric::Event& event);
   Link* find(uint64_t link_id) const;  // null: it is gone
 
  private:
   static constexpr uint32_t kCompletionBurst = 32;
   static constexpr uint32_t kBatchesPerPass = 4;  // when connections wait for their turns
-  static constexpr uint32_t kClockPasses = 16;    // between looks at the clock
+  static constexpr uint32_t kClockPasses = 16;    // between readings of the clock
   static constexpr uint64_t kTickNs = 1'000'000;
   static constexpr uint64_t kEventsNs = 200'000;
 
@@ -200,17 +204,18 @@ class PollCore final : public base::OwnedByThread {
     OpenDevice* device;
     std::unique_ptr<fabric::CompletionQueue> queue;
     std::unique_ptr<fabric::TappedCompletionQueue> tapped;
-    fabric::CompletionQueue* polled;          // one of these
-    const CoreClient* last_client = nullptr;  // of all of the last batch; null: it had several
-    const Link* last_link = nullptr;          // likewise
+    fabric::CompletionQueue* polled;  // queue or tapped queue
+    // The client of the whole last batch; null: it had several.
+    const CoreClient* last_client = nullptr;
+    const Link* last_link = nullptr;  // link of the whole last batch; null: it had several
 
     uint32_t poll(uint64_t now_ns);
     Alone alone(std::span<const fabric::Completion> batch) noexcept;
-    bool peek(uint64_t) const { return false; }  // a fabric can only say so by arm()
+    bool peek(uint64_t) const { return false; }  // only a fabric's arm() can tell
     bool try_sleep(uint64_t) { return queue->wake_fd() >= 0 && queue->arm(); }
     void wake() { queue->disarm(); }
   };
-  // What recurs, at a low rate: ticks of links with calls in flight, control events of devices.
+  // Periodic work at a low rate: ticks of links with calls in flight, control events of devices.
   // The devices' descriptors stay readable until their events are taken, so they need no arming.
   struct Housekeeping {
     PollCore* core;
@@ -231,7 +236,7 @@ class PollCore final : public base::OwnedByThread {
   Result<void> watch_fd(int fd);
   bool begin_pass() noexcept;  // false: this pass is refused
   void end_pass() noexcept;
-  bool begin_first_pass();  // of a thread that did not poll last
+  bool begin_first_pass();  // for a thread that did not poll last
   void disarm();
   void idle(uint64_t idle_since);
   bool sleep();  // false: there was work
@@ -239,7 +244,7 @@ class PollCore final : public base::OwnedByThread {
   static constexpr size_t kTickedAtOnce = 256;
   uint32_t tick(uint64_t now_ns);
   uint32_t route_events();
-  // False: something is left to post.
+  // Returns false if something is left to post.
   bool flush() { return (dirty_.empty() && !for_workers_) || post_dirty(); }
   uint32_t serve_turns();
   void take_tap_away();
@@ -253,7 +258,7 @@ class PollCore final : public base::OwnedByThread {
   WorkerPool* const workers_;
   engine::CallPool call_pool_;  // outlives the links
 
-  // Of a pass.
+  // The state of a pass.
   uint64_t now_ = base::Tsc::now_ns();
   uint32_t clock_age_ = 0;
   std::vector<Completions> completions_;
@@ -270,15 +275,15 @@ class PollCore final : public base::OwnedByThread {
   const Link* last_in_lane_ = nullptr;
   WorkerTurns worker_turns_;
   ItemList to_workers_;                          // next into their ring
-  bool for_workers_ = false;                     // one of these has items
+  bool for_workers_ = false;                     // one of the workers' queues has items
   base::Queue<Link, &Link::next_dirty_> dirty_;  // links to post for
   std::vector<Link*> ticking_;                   // links with calls in flight
-  size_t next_ticked_ = 0;                       // of them
+  size_t next_ticked_ = 0;                       // index into ticking_
   std::vector<Chore*> chores_;
   std::vector<OpenDevice*> devices_;
-  std::unordered_map<uint64_t, Link*> links_;  // by id, which is never used again
-  std::atomic<bool> in_pass_ = false;          // written by who is in it
-  const void* outer_pass_ = nullptr;           // that this one is nested in: another core's
+  std::unordered_map<uint64_t, Link*> links_;  // by id; ids are never reused
+  std::atomic<bool> in_pass_ = false;          // written by the thread that is in it
+  const void* outer_pass_ = nullptr;  // the pass in which this one is nested: another core's
 
   // Sleeping.
   uint64_t longest_sleep_ns_ = 1'000'000'000;
@@ -289,10 +294,11 @@ class PollCore final : public base::OwnedByThread {
   Alarm alarm_;
   std::atomic<bool> stop_ = false;
 
-  // The thread that polls. None at first: not null, which is what a thread without a token has.
+  // The thread that polls; at first kNobody. It is not null, which is what a thread without a token
+  // has.
   static inline const ThreadToken kNobody;
   std::atomic<const ThreadToken*> owner_ = &kNobody;
-  bool two_said_ = false;  // that two threads polled at once
+  bool two_said_ = false;  // it was logged that two threads polled at once
   std::mutex owner_mutex_;
   std::shared_ptr<ThreadToken> owner_token_;
 
@@ -301,14 +307,14 @@ class PollCore final : public base::OwnedByThread {
   std::atomic<uint32_t> connections_ = 0;
 };
 
-// For a thread that waits for a poll core: says, once, that no thread polls it.
+// For a thread that waits for a poll core: logs, once, that no thread polls the core.
 class StallWatch {
  public:
-  // "`what` `whom`" is who waits; both outlive the watch.
+  // "`what` `whom`" names what waits; both must outlive the watch.
   StallWatch(const PollCore& core, const char* what, const std::string& whom) noexcept
       : core_(core), what_(what), whom_(whom) {}
 
-  // Now and then while waiting.
+  // To be called at intervals while waiting.
   void look() noexcept;
 
  private:
@@ -318,7 +324,7 @@ class StallWatch {
   const char* const what_;
   const std::string& whom_;
   uint64_t polls_ = 0;
-  uint64_t due_ns_ = 0;  // when `polls_` should have grown; 0: not looked yet
+  uint64_t due_ns_ = 0;  // when `polls_` should have increased; 0: not checked yet
   bool said_ = false;
 };
 

@@ -1,4 +1,4 @@
-// A pass of a core, what its links do in it, and whose turn it is.
+// A pass of a core, what its links do in it, and the turns.
 #include <sched.h>
 
 #include <algorithm>
@@ -13,8 +13,8 @@
 namespace rrdk::runtime {
 
 // One thread polls at a time, and another may follow it between two passes. That is Dekker's
-// algorithm, whose fence is made for us by the thread that takes over (begin_first_pass()): here it
-// would cost more than the rest of an idle pass.
+// algorithm. Its fence is executed by the thread that takes over (begin_first_pass()), since here
+// it would cost more than the rest of an idle pass.
 inline bool PollCore::begin_pass() noexcept {
   if (!here()) [[unlikely]]
     return begin_first_pass();
@@ -63,18 +63,19 @@ uint32_t PollCore::poll() {
   ++counters_.passes;
   if (work != 0)
     ++counters_.busy_passes;
-  // After the work, not before it, and not always: reading the counter can take longer than an
-  // idle pass does.
+  // After the work, not before it, and not always: reading the counter can take longer than an idle
+  // pass.
   if (++clock_age_ >= kClockPasses || timers_.next_due() != UINT64_MAX) {
     clock_age_ = 0;
     now_ = base::Tsc::now_ns();
   }
   base::end_reading();
-  end_pass();  // the last: from here on another thread may poll
+  end_pass();  // last: from here on another thread may poll
   return work;
 }
 
-// One batch, handed on in runs of the same connection. What lanes have taken is work as well.
+// Handles one batch, in runs of completions of the same connection. What lanes have taken counts as
+// work too.
 uint32_t PollCore::Completions::poll(uint64_t) {
   std::array<fabric::Completion, kCompletionBurst> batch;
   const uint64_t lane_before = queue->lane_messages();
@@ -99,7 +100,7 @@ uint32_t PollCore::Completions::poll(uint64_t) {
 }
 
 // Heuristic: if another connection were busy, its completions would come in between. Connections
-// that we made are no clients here.
+// that we made do not count as clients here.
 Alone PollCore::Completions::alone(std::span<const fabric::Completion> batch) noexcept {
   const auto* const link = static_cast<const Link*>(batch.front().owner);
   const bool same_link = batch.back().owner == link;
@@ -128,8 +129,8 @@ Alone PollCore::Completions::alone(std::span<const fabric::Completion> batch) no
 void Link::on_completions(std::span<const fabric::Completion> completions, Alone alone) {
   RRDK_ON_CORE(core_);
   RRDK_ASSERT(engine_.has_value() && state_ != LinkState::kDead, state_);
-  // The peer may use the connection before our own event queue says that it is there; Sends then
-  // wait in the engine until it does.
+  // The peer may use the connection before our own event queue reports it. Sends then wait in the
+  // engine until it does.
   if (state_ == LinkState::kConnecting && accepting_) [[unlikely]]
     establish(accepted_);
   core_.turns().allow(*this, alone, core_.passes());
@@ -191,8 +192,8 @@ void PollCore::to_worker(WorkerQueue& queue, WorkItem& item) noexcept {
   for_workers_ = true;
 }
 
-// As much as keeps the workers busy until the next pass, and no more: what waits here is taken in
-// turns, what is in their ring is not.
+// Pushes only as much as keeps the workers busy until the next pass: items that wait here are taken
+// in turns, those in the ring are not.
 bool PollCore::push_workers() {
   for (uint32_t room = workers_->room(); room != 0 && !worker_turns_.empty(); --room)
     to_workers_.push(worker_turns_.pop());
@@ -248,7 +249,7 @@ void PollCore::mark_dirty(Link& link) noexcept {
   dirty_.push(link);
 }
 
-// A message that has begun to come has its Receive by then, beyond those that were promised.
+// By then, a message that has begun to arrive has its Receive, beyond those that were promised.
 void Link::hold_back(bool hold) {
   RRDK_ASSERT(hold != held_back_);
   held_back_ = hold;
@@ -259,7 +260,7 @@ void Link::hold_back(bool hold) {
 bool Link::post() {
   RRDK_ON_CORE(core_);
   RRDK_ASSERT(engine_.has_value() && queue_pair_ != nullptr, state_);
-  // Receives first: a call's Send promises that its reply finds one (V1-CREDIT-15).
+  // Receives first: a call's Send promises that its reply finds a Receive (V1-CREDIT-15).
   bool all = engine_->post_receives(*queue_pair_);
   hold_back();
   if (state_ == LinkState::kConnecting)
@@ -273,15 +274,15 @@ bool Link::post() {
     port_->post_send({});
   all = engine_->post_sends(*port_) && all;
   engine_->on_posted();  // may list work that waited for these calls to end
-  while (engine_->take_sent_now()) [[unlikely]] {  // or has sent or posted it at once
+  while (engine_->take_sent_now()) [[unlikely]] {  // or it has sent or posted something at once
     port_->post_send({});
     engine_->on_posted();
   }
   return all && engine_->sends().empty() && engine_->receives().empty();
 }
 
-// Posts for each link that something happened to: one doorbell per connection and pass. False:
-// a queue was full, or a worker ring; the next pass tries again.
+// Posts for each link to which something happened: one doorbell per connection and pass. Returns
+// false if a queue, or the worker ring, was full; the next pass tries again.
 bool PollCore::post_dirty() {
   bool all = !for_workers_ || push_workers();
   for (auto links = dirty_.take(); !links.empty();) {
@@ -377,7 +378,7 @@ void CoreClient::push(Link& link) noexcept {
   rounds.join();
 }
 
-// A connection without a backlog leaves the queue even when the client's allowance is used up.
+// A connection without a backlog leaves the queue even if the client's allowance is used up.
 uint32_t CoreClient::serve() noexcept {
   RRDK_ASSERT(!links.empty());
   const int64_t before = allowance.left();

@@ -28,7 +28,7 @@ namespace {
 
 constexpr uint32_t kMostCores = 128;
 constexpr uint32_t kLongestFaultDelayUs = 1'000'000;
-// Between looks at a condition that another thread will make true.
+// Interval between checks of a condition that another thread will make true.
 constexpr auto kLookAgain = std::chrono::microseconds(50);
 
 std::vector<uint64_t> count_polls(const Runtime::Impl& runtime) {
@@ -39,8 +39,8 @@ std::vector<uint64_t> count_polls(const Runtime::Impl& runtime) {
   return polls;
 }
 
-// A wait has lasted so long that it may never end. A wait for a peer (no `what`) is not reported as
-// long as all cores are polled.
+// Called when a wait is so long that it may never end. A wait for a peer (no `what`) is not
+// reported as long as all cores are polled.
 void complain(const Runtime::Impl& runtime, const char* what, std::span<const uint64_t> before) {
   std::string unpolled;
   std::vector<uint64_t> polls = count_polls(runtime);
@@ -71,8 +71,8 @@ RuntimeUse::RuntimeUse(Runtime::Impl& runtime) : runtime_(runtime) {
   runtime.users.enter();
 }
 
-// Inside a pass, or on the helper thread, the Runtime's threads cannot be joined: it is kept for
-// good.
+// Inside a pass, or on the helper thread, the Runtime's threads cannot be joined: it is then never
+// destroyed.
 RuntimeUse::~RuntimeUse() {
   if (!runtime_.users.leave())
     return;
@@ -153,12 +153,11 @@ OpenDevice* Runtime::Impl::open_device(const fabric::Driver& driver) {
   return found != devices.end() ? found->get() : nullptr;
 }
 
-// A core's load is its recent completions, plus the average of one connection for each connection
-// that it has, since connections that are idle now may call later. So while none is busy, the
+// A core's load is its recent completions, plus the average of one connection for each of its
+// connections, since connections that are idle now may call later. So while no core is busy, the
 // number of connections decides.
 PollCore& Runtime::Impl::pick_core() {
-  constexpr uint64_t kLeast =
-      32;  // completions of a connection: what making one takes does not count
+  constexpr uint64_t kLeast = 32;  // completions of a connection: those of making one do not count
   std::lock_guard lock(loads_mutex);
   loads.resize(cores.size());
   uint64_t completions = 0, connections = 0;
@@ -209,7 +208,7 @@ bool Runtime::Impl::wait_patiently(const std::function<bool()>& done, const char
   return false;
 }
 
-// A Server or a connection that is destroyed in one of its own callbacks goes away when that
+// A Server or a connection that is destroyed in one of its own callbacks is freed when that
 // callback returns. A thread that waited for the callback may get here before that.
 void Runtime::Impl::let_passes_end() {
   if (in_handler())
@@ -265,10 +264,10 @@ Result<void> Runtime::Impl::set_faults(const FaultPlan& plan) {
   return {};
 }
 
-// A core of the caller's own thread has its tap at once. One with a thread of its own is waited
-// for, unless the caller is in a pass: that core may wait for us likewise. What another thread
-// submits to a core afterwards is seen in any case, since a pass looks for control tasks before it
-// does for that.
+// A core that the calling thread polls has its tap at once. A core with its own thread is waited
+// for, unless the caller is in a pass, since that core may likewise wait for us. What another
+// thread submits to a core afterwards passes through the tap in any case, since a pass looks for
+// control tasks before it looks for that.
 void Runtime::Impl::place_taps() {
   auto left = std::make_shared<std::atomic<size_t>>(0);
   for (auto& core : cores) {
@@ -304,7 +303,7 @@ Runtime::~Runtime() {
   base::log_error(
       "a Runtime is destroyed before the Servers, Clients, connections or BackwardClients that use "
       "it: it lives on until they are gone; destroy them first");
-  [[maybe_unused]] Impl* theirs = impl_.release();  // the last of them deletes it
+  [[maybe_unused]] Impl* theirs = impl_.release();  // the last user deletes it
 }
 
 Result<std::unique_ptr<Runtime>> Runtime::create(Memory& memory, const RuntimeOptions& options) {
@@ -320,8 +319,8 @@ Result<std::unique_ptr<Runtime>> Runtime::create(Memory& memory, const RuntimeOp
   return runtime;
 }
 
-// A dedicated core is its own thread's, and all are the parent's: its peers and this process would
-// write to the same rings.
+// A dedicated core belongs to its own thread, and after fork() all cores belong to the parent: its
+// peers and this process would write to the same rings.
 uint32_t Runtime::poll(uint32_t core) {
   if (base::forked) [[unlikely]] {
     static base::LogOnce once;

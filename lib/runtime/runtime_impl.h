@@ -1,4 +1,4 @@
-// What servers and clients use of a Runtime beyond its public face.
+// What servers and clients use of a Runtime beyond its public interface.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,7 @@ namespace rrdk {
 
 namespace runtime {
 
-// Keeps a Memory while a Runtime uses it, should its owner destroy it too early.
+// Keeps a Memory while a Runtime uses it, in case its owner destroys it too early.
 class MemoryUse {
  public:
   explicit MemoryUse(Memory& memory);
@@ -36,7 +36,7 @@ class MemoryUse {
   Memory& memory_;
 };
 
-// Keeps a Runtime while a server, client or connection uses it, likewise.
+// Keeps a Runtime while a server, client or connection uses it, for the same reason.
 class RuntimeUse {
  public:
   explicit RuntimeUse(Runtime::Impl& runtime);
@@ -57,60 +57,60 @@ struct Runtime::Impl {
 
   Result<void> start();
 
-  // The device for a URI, opened at its first use, which takes its time; every core then watches
-  // it. Any thread. Errors do not name the URI.
+  // Returns the device for a URI, opened at its first use, which takes time; every core then
+  // watches it. Any thread. Errors do not name the URI.
   Result<runtime::OpenDevice*> device(const fabric::Driver& driver, const std::string& uri,
                                       fabric::Purpose purpose);
-  // The same, at once: null if it was not opened yet. Any thread.
+  // The same without opening it: null if it has not been opened yet. Any thread.
   runtime::OpenDevice* open_device(const fabric::Driver& driver);
-  // The core with the least load; the caller adds to its assigned(). Any thread.
+  // The core with the least load; the caller must add to its assigned(). Any thread.
   runtime::PollCore& pick_core();
-  // Waits until `done()`, polling embedded cores that no other thread polls. False: not in time.
-  // Control path, and never where in_pass(). When it has taken patience_ns, an error in the log
-  // says who waits for what (`what`; null: for a peer, which is no error by itself) and which cores
-  // were not polled meanwhile.
+  // Waits until `done()`, polling embedded cores that no other thread polls. Returns false if the
+  // deadline passes first. Control path, and never where in_pass(). When it has taken patience_ns,
+  // it logs an error that says what waits (`what`; null: the wait is for a peer, which alone is no
+  // error) and which cores were not polled meanwhile.
   bool wait_until(const std::function<bool()>& done, uint64_t deadline_ns = UINT64_MAX,
                   const char* what = nullptr);
-  // The same for destructors, for patience_ns at most; then the error. False: not in time.
+  // The same for destructors: waits for patience_ns at most, then logs the error and returns false.
   bool wait_patiently(const std::function<bool()>& done, const char* what);
-  // For the destructor: waits until the passes and the workers' handlers that run now have ended,
-  // but not for ever.
+  // For the destructor: waits, but not for ever, until the passes and the workers' handlers that
+  // run now have ended.
   void let_passes_end();
-  // Whether a worker is in a handler of `service`; null: of any.
+  // Whether a worker is in a handler of `service`; null: of any service.
   bool workers_run(const void* service) const noexcept {
     return workers != nullptr && workers->runs(service);
   }
-  // Whether the caller is inside a core's pass, of whatever Runtime, in a read section of the
-  // program's own, or in a handler in a worker: it cannot wait for the end of a grace period.
+  // Whether the caller is inside a core's pass, of any Runtime, in a read section of the program's
+  // own, or in a handler in a worker: it cannot wait for the end of a grace period.
   static bool in_handler() noexcept;
   // Whether the caller is inside some core's pass, in a callback or a handler.
   bool in_pass() const noexcept;
-  // The same, of whichever Runtime: nothing that waits is called there. What it waits for may need
-  // the core whose pass it is.
+  // The same for any Runtime: nothing that waits may be called there, since what it waits for may
+  // need the core whose pass it is.
   static bool in_any_pass() noexcept {
     return runtime::this_thread != nullptr &&
            runtime::this_thread->pass.load(std::memory_order_relaxed) != nullptr;
   }
-  // Whether the application may poll core `core`: it is embedded, and there.
+  // Whether the application may poll core `core`: it exists and is embedded.
   bool pollable(uint32_t core) const;
-  // Embedded: whether the calling thread polls a core, or one that no thread polls (any more).
+  // Embedded: whether the calling thread polls a core, or a core that no thread polls (any more).
   bool embedded_here();
-  // Polls those once; how many things they did.
+  // Polls those cores once; returns how many things they did.
   uint32_t poll_here();
   Result<void> set_faults(const FaultPlan& plan);
   void clear_faults();
   void place_taps();
 
-  // On the helper thread. Any thread; the Runtime outlives it. Errors: kSystem.
+  // Runs it on the helper thread. Any thread; the Runtime must outlive it. Errors: kSystem.
   Result<void> run_aside(runtime::Aside::Task task) { return aside.run(std::move(task)); }
 
   Result<void> start_capture(const std::string& file, const CaptureOptions& options);
   CaptureCounts stop_capture();  // never in_handler()
-  // False: nothing was written for patience_ns.
+  // Returns false if nothing was written for patience_ns.
   bool wait_until_written(const observe::Capture& stopped);
 
   base::Users users;
-  const runtime::MemoryUse memory_use;  // goes last
+  const runtime::MemoryUse memory_use;  // destroyed last
   Memory& memory;
   const RuntimeOptions options;
   uint64_t patience_ns = 5'000'000'000;
@@ -130,8 +130,8 @@ struct Runtime::Impl {
   runtime::Aside aside;
   runtime::Searches searches;
 
-  // What pick_core() knows of a core: its completions as of the last look, and its recent
-  // completions, which are halved at each look.
+  // What pick_core() knows about a core: its completions as of the last check, and its recent
+  // completions, which are halved at each check.
   struct CoreLoad {
     uint64_t seen = 0;
     uint64_t lately = 0;

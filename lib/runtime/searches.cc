@@ -22,11 +22,11 @@ void begin(const Searches::Search& search) {
 
 }  // namespace
 
-// Of all threads that search: those that are left behind keep it.
+// Shared by all threads that search: those that are left behind keep it.
 struct Searches::State : std::enable_shared_from_this<State> {
   struct Host {
     std::deque<Search> searches;
-    bool has_turn = false;  // a thread is at it
+    bool has_turn = false;  // a thread is at work for it
   };
 
   Result<void> start(Search search);
@@ -40,10 +40,10 @@ struct Searches::State : std::enable_shared_from_this<State> {
   std::condition_variable ended;
   bool stopped = false;
   uint32_t going_on = 0;  // threads in a `then`
-  // What asks no name server: one thread, while there is something.
+  // Searches that need no name server: one thread, while there are any.
   std::deque<Search> quick;
   bool quick_thread = false;
-  // A thread for each name that has its turn; it then takes the next one that waits.
+  // A thread for each name that has its turn; it then takes the next name that waits.
   std::map<std::string, Host> hosts;
   std::deque<std::string> waiting;
   uint32_t name_threads = 0;
@@ -56,7 +56,7 @@ Result<void> Searches::start(Search search) {
 }
 
 void Searches::stop() {
-  std::deque<Search> quick;  // what they hold goes outside of the lock
+  std::deque<Search> quick;  // their contents are destroyed outside the lock
   std::map<std::string, State::Host> hosts;
   std::unique_lock lock(state_->mutex);
   state_->stopped = true;
@@ -66,7 +66,7 @@ void Searches::stop() {
   state_->ended.wait(lock, [this] { return state_->going_on == 0; });
 }
 
-// Whether a name server is needed is found out in a thread: it takes a look at a file.
+// Only a thread can find out whether a name server is needed, since that reads a file.
 Result<void> Searches::State::start(Search search) {
   const std::lock_guard lock(mutex);
   if (!quick_thread) {
@@ -102,7 +102,8 @@ void Searches::State::search_quickly() {
   }
 }
 
-// Leaves it to a thread of its name, or to the next that is free. False: there can be none.
+// Leaves it to a thread of its name, or to the next that is free. Returns false if there can be
+// none.
 bool Searches::State::pass_on(Search& search) {
   const std::lock_guard lock(mutex);
   if (stopped)
@@ -135,7 +136,7 @@ void Searches::State::search_names(std::string host) {
   }
 }
 
-// The next search of `host`, or of one that waits.
+// Takes the next search of `host`, or of a host that waits.
 bool Searches::State::take(std::string& host, Search& search) {
   const std::lock_guard lock(mutex);
   if (stopped)
@@ -159,7 +160,7 @@ bool Searches::State::take(std::string& host, Search& search) {
   return true;
 }
 
-// False: stop() came first, and nothing but `this` may be touched any more.
+// Returns false if stop() came first; nothing but `this` may be touched then.
 bool Searches::State::go_on(Search& search) {
   {
     const std::lock_guard lock(mutex);

@@ -1,5 +1,5 @@
-// Finds out where addresses lead. A name can take as long as its name server likes: names do not
-// wait for each other, and what needs no name server waits for none.
+// Resolves addresses. A name can take as long as its name server takes: names do not wait for each
+// other, and an address that needs no name server waits for none.
 #pragma once
 
 #include <atomic>
@@ -14,16 +14,16 @@ namespace rrdk::runtime {
 
 class Searches {
  public:
-  // Names that are looked up at a time; further ones wait for their turn.
+  // Names that are resolved at a time; further ones wait for their turn.
   static constexpr uint32_t kMostNames = 8;
 
   struct Search {
     std::string host;  // that `find` looks up; empty: none
-    // May block in the resolver, and outlives all else if it does: it owns what it uses.
+    // May block in the resolver, and then outlives everything else: it must own what it uses.
     std::function<void()> find;
-    // With what it found; not once stop() was called.
+    // Called with what it found, but not after stop() was called.
     std::function<void()> then;
-    // Set when the search of the name begins (Tsc::now_ns()), if not before.
+    // Set when the search of the name begins (Tsc::now_ns()), unless already set.
     std::shared_ptr<std::atomic<uint64_t>> began_ns;
   };
 
@@ -32,10 +32,10 @@ class Searches {
   Searches(const Searches&) = delete;
   Searches& operator=(const Searches&) = delete;
 
-  // Any thread; waits for nothing. Both parts run on a thread of ours; those of one host one after
+  // Any thread; does not wait. Both parts run on a thread of ours; those for one host run one after
   // the other. Errors: kSystem.
   Result<void> start(Search search);
-  // Waits for a `then` that runs, and for no `find`: that thread is left to itself. Idempotent.
+  // Waits for a `then` that runs, but not for a `find`: its thread is left behind. Idempotent.
   void stop();
 
  private:

@@ -24,8 +24,8 @@ struct TokenHolder {
   ~TokenHolder() { token->running.store(false, std::memory_order_release); }
 };
 
-// The main thread is pinned by EAL, and a new thread inherits that: "any CPU" is set, too. The
-// kernel keeps those of the mask that this process may use, and refuses an empty rest.
+// EAL pins the main thread, and a new thread inherits that, so "any CPU" must be set too. The
+// kernel keeps the CPUs of the mask that this process may use, and refuses an empty result.
 Result<void> set_affinity(int cpu) {
   cpu_set_t cpus;
   CPU_ZERO(&cpus);
@@ -113,7 +113,7 @@ Result<void> Aside::run(Task task) {
 }
 
 void Aside::stop() {
-  std::deque<Task> dropped;  // what they hold goes outside of the lock
+  std::deque<Task> dropped;  // their contents are destroyed outside the lock
   {
     std::lock_guard lock(mutex_);
     stopped_ = true;

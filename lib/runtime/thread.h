@@ -1,4 +1,4 @@
-// Threads of the runtime, its helper thread among them, and who polls a core.
+// Threads of the runtime, including its helper thread, and which thread polls a core.
 #pragma once
 
 #include <atomic>
@@ -14,31 +14,31 @@
 
 namespace rrdk::runtime {
 
-// Starts a thread with a name (15 characters), on `cpu` (-1: on any), known to EAL, and waits until
-// it runs. Errors: kInvalidArgument (no such CPU, or not ours), kSystem.
+// Starts a named thread (15 characters) on `cpu` (-1: on any), known to EAL, and waits until it
+// runs. Errors: kInvalidArgument (no such CPU, or not ours), kSystem.
 Result<std::thread> start_thread(const std::string& name, int cpu, std::function<void()> body);
 
 // Starts a thread that EAL does not know, on any CPU, and does not wait until it runs. Errors:
 // kSystem.
 Result<std::thread> start_plain_thread(const std::string& name, std::function<void()> body);
 
-// The same for what may block and waits for no poll core: Aside::here() is true there.
+// The same for a thread that may block and waits for no poll core: Aside::here() is true there.
 Result<std::thread> start_aside_thread(const std::string& name, std::function<void()> body);
 
-// Stands for a thread, so that another can tell whether it has ended, and what it is at.
+// Stands for a thread, so that another thread can tell whether it has ended, and what it does.
 struct ThreadToken {
   std::atomic<bool> running = true;
-  std::atomic<const void*> pass = nullptr;  // the poll core that it polls, the innermost if nested
+  std::atomic<const void*> pass = nullptr;  // the poll core that it polls; the innermost if nested
 };
 
-// The calling thread's. One for its whole life.
+// The calling thread's token, which is the same for its whole life.
 const std::shared_ptr<ThreadToken>& this_thread_token();
 
-// Its address alone, quickly; null before this_thread_token() was called on the thread.
+// Only its address, quickly; null before this_thread_token() was called on the thread.
 [[gnu::tls_model("initial-exec")]] inline thread_local constinit ThreadToken* this_thread = nullptr;
 
-// The Runtime's helper thread (rrdk/runtime.h): what may block is done there, one task after the
-// other. Look-ups of connections have threads of their own (searches.h).
+// The Runtime's helper thread (rrdk/runtime.h). Tasks that may block are run there, one after the
+// other. Resolving names has threads of its own (searches.h).
 class Aside {
  public:
   using Task = std::function<void()>;
@@ -48,12 +48,12 @@ class Aside {
   Aside(const Aside&) = delete;
   Aside& operator=(const Aside&) = delete;
 
-  // Any thread; waits for nothing, the thread's first step included. Errors: kSystem.
+  // Any thread; does not wait, not even for the thread to start. Errors: kSystem.
   Result<void> run(Task task);
   // Waits for the task that is running, and drops those behind it. Idempotent; for the last user
   // only.
   void stop();
-  // Whether the caller is such a thread, of whatever Runtime.
+  // Whether the caller is such a thread, of any Runtime.
   static bool here() noexcept;
 
  private:

@@ -26,10 +26,10 @@ struct Timer::Impl : runtime::Timer {
   const Fire function;
   void* const argument;
   rrdk::Timer* owner = nullptr;
-  // The number of the last start() or stop(). An earlier request of another thread, which the core
-  // has not come to yet, is void.
+  // The number of the last start() or stop(). An earlier request of another thread that the core
+  // has not handled yet is void.
   std::atomic<uint64_t> latest = 0;
-  uint64_t armed = 0;  // the start() that it runs for; the core's
+  uint64_t armed = 0;  // the start() that it runs for; used by the core
 };
 
 Timer::Timer(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {
@@ -41,7 +41,7 @@ Timer::Timer(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {
   };
 }
 
-// A process that was forked has no core that could stop it.
+// In a forked process there is no core that could stop it.
 Timer::~Timer() {
   if (!base::forked)
     stop();

@@ -1,5 +1,5 @@
-// Timers of one poll core: a binary heap of pointers to timers that their users hold. The clock is
-// the caller's.
+// Timers of one poll core: a binary heap of pointers to timers that their users own. The caller
+// supplies the time.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ class Timers {
  public:
   Timers() { heap_.reserve(kReserve); }
 
-  // Allocates only when more timers run at once than the heap has room for.
+  // Allocates only if more timers run at once than ever before.
   void start(Timer& timer, uint64_t due_ns) noexcept;
   void cancel(Timer& timer) noexcept;
   uint64_t next_due() const noexcept { return heap_.empty() ? UINT64_MAX : heap_.front()->due_ns; }
@@ -26,7 +26,7 @@ class Timers {
   bool peek(uint64_t now_ns) const noexcept {
     return !heap_.empty() && heap_.front()->due_ns <= now_ns;
   }
-  bool try_sleep(uint64_t now_ns) noexcept { return !peek(now_ns); }  // next_due() bounds the sleep
+  bool try_sleep(uint64_t now_ns) noexcept { return !peek(now_ns); }  // next_due() limits the sleep
   void wake() noexcept {}
 
  private:

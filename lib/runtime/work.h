@@ -16,7 +16,7 @@ using base::WorkItem;
 
 struct WorkerClient;
 
-// What waits for the workers, of one connection. It outlives its items.
+// The items of one connection that wait for the workers. It outlives the items.
 struct WorkerQueue {
   explicit WorkerQueue(WorkerClient& its_client) noexcept : client(its_client) {}
 
@@ -32,14 +32,14 @@ struct WorkerClient {
 };
 
 // The contract of everything that gives a core work: completion queues, rings, timers, control
-// events. A core sleeps only when all its sources agree.
+// events. A core sleeps only if all its sources agree.
 //
-//   poll       takes a bounded amount of work and does it; returns how much (0: idle)
-//   peek       whether poll would find something now; changes nothing
-//   try_sleep  arranges that the core's descriptors become readable at the next work; false: there
+// poll       takes a bounded amount of work and does it; returns how much (0: idle)
+// peek       whether poll would find something now; changes nothing
+// try_sleep  arranges that the core's descriptors become readable at the next work; false: there
 //              is work already, do not sleep. Published before the last look at the source, so
 //              that work arriving in between is either seen here or wakes the core
-//   wake       takes the arrangement back; after every try_sleep, whatever it returned
+// wake       undoes the arrangement; called after every try_sleep, whatever that returned
 template <typename T>
 concept WorkSource = requires(T& source, uint64_t now_ns) {
   { source.poll(now_ns) } -> std::same_as<uint32_t>;

@@ -1,9 +1,9 @@
-// Worker cores: they run handlers that may take long. One ring for all of them, so that a slow call
-// holds up no other.
+// Worker cores: they run handlers that may take long. All workers share one ring, so that a slow
+// call delays no other.
 //
-// A full ring: the poll core keeps the item in a list of its own and tries again on its next pass.
-// This cannot deadlock: a worker never waits for a poll core (Inbox::push always succeeds), so the
-// ring always drains, and a poll core that keeps items goes on polling meanwhile.
+// If the ring is full, the poll core keeps the item in a list of its own and tries again on its
+// next pass. This cannot deadlock: a worker never waits for a poll core (Inbox::push always
+// succeeds), so the ring always drains, and a poll core that keeps items goes on polling meanwhile.
 #pragma once
 
 #include <atomic>
@@ -21,13 +21,14 @@ class WorkerPool {
  public:
   // Starts the threads. Errors: as Runtime::create.
   static Result<std::unique_ptr<WorkerPool>> start(const RuntimeOptions& options);
-  // Stops them. What is still queued is not run: there is nothing, servers are gone by now.
+  // Stops them. No item is queued any more, since the servers are gone by now.
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
   uint32_t size() const noexcept { return static_cast<uint32_t>(threads_.size()); }
-  // Poll cores: how many items more keep the workers busy for a while. Others may push meanwhile.
+  // For poll cores: how many more items keep the workers busy for a while. Others may push
+  // meanwhile.
   uint32_t room() const noexcept {
     uint32_t most = size() * kBurst;
     uint32_t queued = ring_->count();
@@ -35,10 +36,12 @@ class WorkerPool {
   }
   // Whether the calling thread is a worker, of any pool.
   static bool here() noexcept { return running_here != nullptr; }
-  // Whether a worker is in a handler of `service`. If that was marked as removed before, by a
-  // sequentially consistent store, no worker enters one afterwards. Null: of any service.
+  // Whether a worker is in a handler of `service`, or of any service if it is null. If the service
+  // was marked as removed before, by a sequentially consistent store, no worker enters a handler
+  // afterwards.
   bool runs(const void* service) const noexcept;
-  // A worker is in a handler of `service`, or about to look whether that is removed.
+  // Exists while a worker is in a handler of `service`, or is about to check whether that is
+  // removed.
   class Running {
    public:
     explicit Running(const void* service) noexcept {
@@ -49,13 +52,13 @@ class WorkerPool {
     Running(const Running&) = delete;
     Running& operator=(const Running&) = delete;
   };
-  // Moves items from the front of `items` to the ring, in bursts; false: some are left.
+  // Moves items from the front of `items` to the ring, in bursts. Returns false if some are left.
   bool push(ItemList& items) noexcept;
 
  private:
   static constexpr uint32_t kBurst = 16;
 
-  // Of one worker: the service whose handler it is in; null: none.
+  // The service whose handler one worker is in; null: none.
   struct alignas(64) Slot {
     std::atomic<const void*> service = nullptr;
   };

@@ -15,7 +15,7 @@ bool WorkerPool::push(ItemList& items) noexcept {
   while (!items.empty() && !full) {
     WorkItem* burst[kBurst];
     uint32_t count = 0;
-    // An item in the ring is the worker's at once: it is off the list before.
+    // An item in the ring belongs to the worker at once, so it is taken off the list before.
     while (!items.empty() && count < kBurst)
       burst[count++] = &items.pop();
     uint32_t taken = ring_->push_burst({burst, count});
@@ -50,7 +50,7 @@ void WorkerPool::run(uint32_t workers) noexcept {
   }
 }
 
-// Takes no more than a fair share of what is there: the rest is for the other workers.
+// Takes no more than a fair share of the items: the rest is for the other workers.
 uint32_t WorkerPool::poll(uint32_t workers) noexcept {
   uint32_t share = std::clamp(ring_->count() / workers, 1u, kBurst);
   WorkItem* items[kBurst];
