@@ -42,7 +42,7 @@ def tables():
         kind = "gauge" if macro == "GAUGE" else "counter"
         counters.append(f"| `{name}` | {owners} | {kind} | {text} |")
     return "\n".join(["| name | of | type | |", "|---|---|---|---|", *counters, "",
-                      "Reasons of `refusals`, and which of them are breaches of the protocol:", "",
+                      "Reasons of `refusals`, and whether they are breaches of the protocol:", "",
                       "| reason | in words | breach | |", "|---|---|---|---|", *refusals, ""])
 
 
