@@ -16,11 +16,13 @@
                                                      two of these, measured at different times
 
 What comes after -- goes to every run of testrpc. A comparison says of each call whether B is faster or
-slower, where that can be told; with --fail-above 5% the exit status is 1 if B is more than 5 % slower.
+slower, where that can be told; with --fail-above 5% the exit status is 1 if B is more than 5 % slower, and 3 if
+that cannot be told.
 The folder --out gets index.html, or compare.html for a comparison, which need no other file, and beside it
 the pictures (PNG), the tables (CSV) and everything as JSON. doc/testrpc.md explains both pages.
 
-Exit status: 0; 1: slower than --fail-above allows; 2: wrong options, or a run failed.
+Exit status: 0; 1: slower than --fail-above allows; 2: wrong options, or a run failed; 3: whether it is
+slower than that cannot be told (--inconclusive pass or fail makes this 0 or 1).
 Needs python3-matplotlib.
 """
 import argparse
@@ -78,6 +80,7 @@ def options(words):
     add("--fail-above", type=percent, metavar="PERCENT", help="exit status 1 if B is slower by more than that")
     add("--gate", type=metrics, default=list(profile_verdict.GATED), metavar="rate,p50,p99",
         help="which figures --fail-above is about (default: rate,p50)")
+    add("--inconclusive", choices=["pass", "fail"], help="exit status 0 or 1, not 3, if the gate can tell nothing")
     add("--compare", nargs=2, type=Path, metavar=("A.json", "B.json"))
     add("--from", dest="source", type=Path, metavar="FILE", help="measure nothing: the page of these results")
     cut = words.index("--") if "--" in words else len(words)
@@ -110,6 +113,8 @@ def settle(chosen):
         fail(f"{ways[0]} and {ways[1]} are two things")
     if chosen.fail_above and not (chosen.compare or chosen.in_turns):
         fail("--fail-above is for comparisons: --against, --against-client, --against-options or --compare")
+    if chosen.inconclusive and not chosen.fail_above:
+        fail("--inconclusive is for a gate: --fail-above")
     if chosen.against_client and not chosen.client:
         fail("--against-client compares two servers: give the other one with --client")
     for name, value in DEFAULTS[chosen.in_turns, chosen.quick].items():
@@ -180,7 +185,7 @@ def measure_in_turns(chosen, program, todo):
         "interval: Hodges and Lehmann's, of Wilcoxon's signed rank test, corrected for the number of figures "
         "(Bonferroni)."]
     lines = profile_verdict.of_rounds(comparison["rows"])
-    return conclude(chosen, comparison, lines, [])
+    return conclude(chosen, comparison, lines, profile_runs.differences(comparison["sides"]))
 
 
 def compare_files(chosen):
@@ -191,7 +196,7 @@ def compare_files(chosen):
     lines = list(profile_verdict.of_results(pairs))
     if not lines:
         fail("no call came back in the runs that can be compared")
-    remarks = profile_runs.remarks(results, unmatched)
+    remarks = profile_runs.differences(results) + profile_runs.remarks(results, unmatched)
     if any(line.verdict == profile_verdict.UNTOLD for line in lines):
         remarks.insert(0, "NO VERDICT where there are too few runs on each side (latency-profile --repeat 10): the "
                           "same program measured twice differs, at p99 by a factor of two or more.")
@@ -205,7 +210,10 @@ def compare_files(chosen):
 
 def conclude(chosen, comparison, lines, remarks):
     """Prints and writes what was found; the exit status."""
-    failed, said = (profile_verdict.gate(lines, chosen.fail_above, chosen.gate) if chosen.fail_above else (False, []))
+    outcome, said = (profile_verdict.gate(lines, chosen.fail_above, chosen.gate) if chosen.fail_above
+                     else (profile_verdict.PASSED, []))
+    if outcome == profile_verdict.UNCERTAIN and chosen.inconclusive:
+        outcome = profile_verdict.PASSED if chosen.inconclusive == "pass" else profile_verdict.FAILED
     print(profile_compare_page.as_text(lines))
     environments = profile_runs.environments(comparison["sides"], comparison["names"])
     print("\n" + "\n".join([*environments, *remarks, "", profile_verdict.sentence(lines), *said]))
@@ -213,7 +221,7 @@ def conclude(chosen, comparison, lines, remarks):
         profile_csv.write_compare(comparison, lines, out)
         profile_compare_page.write(comparison, lines, said + remarks, chosen.fail_above, out)
     print(chosen.out / "compare.html")
-    return 1 if failed else 0
+    return outcome
 
 
 def read(path):

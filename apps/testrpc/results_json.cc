@@ -340,6 +340,23 @@ void append_nfs3_options(std::string& text, const Options& o) {
   append(text, ", \"names\": %u, \"access\": \"%s\"}", o.nfs_names, to_string(o.access));
 }
 
+// What the server of --self was asked for; of another one nothing is known.
+void append_server_options(std::string& text, const Options& o) {
+  text += ", \"server\": ";
+  if (o.role != Role::kSelf) {
+    text += "null";
+    return;
+  }
+  append(text,
+         "{\"work_ns\": %u, \"stages\": %s, \"idle_timeout_ms\": %u, \"send_timeout_ms\": %u, ",
+         o.server_work_ns, o.stages ? std::to_string(*o.stages).c_str() : "null", o.idle_timeout_ms,
+         o.send_timeout_ms);
+  text += "\"max_connections_per_client\": " +
+          (o.connections_per_client ? std::to_string(*o.connections_per_client) : "null");
+  text +=
+      ", \"replay_entries\": " + (o.replay_cache ? std::to_string(o.replay_entries) : "null") + "}";
+}
+
 // The options that hold for all runs, given or not.
 void append_options(std::string& text, const JsonInput& input) {
   const Options& o = input.options;
@@ -366,6 +383,7 @@ void append_options(std::string& text, const JsonInput& input) {
   text +=
       ", \"workers\": " + (o.dispatch == Dispatch::kInline ? "null" : std::to_string(o.workers));
   append_nfs3_options(text, o);
+  append_server_options(text, o);
   text += "},\n";
 }
 

@@ -20,6 +20,9 @@ UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}
 WANTED = {"--stages": ["--stages", "16"]}
 
 
+CAUSES, MOST_CAUSES = ("testrpc: ", "ERRORS in ", "WRONG BYTES in "), 4  # lines of testrpc
+
+
 class Failed(Exception):
     """A run of testrpc that did not end well; says how."""
 
@@ -93,7 +96,9 @@ def output(command):
         raise Failed(f"{words}\n  {error}") from error
     if done.returncode != 0:
         lines = [line for line in (done.stderr or done.stdout).strip().splitlines() if line.strip()]
-        raise Failed(f"{words}\n  ended with status {done.returncode}: {lines[-1] if lines else 'no output'}")
+        # With --json - the table and its remarks come to stderr, too, after what went wrong.
+        causes = [line for line in lines if line.startswith(CAUSES)] or lines[-1:] or ["no output"]
+        raise Failed("\n  ".join([words, f"ended with status {done.returncode}: {causes[0]}", *causes[1:MOST_CAUSES]]))
     return done.stdout
 
 

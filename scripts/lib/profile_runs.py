@@ -6,6 +6,7 @@ right, and are as if absent otherwise."""
 import json
 import re
 import sys
+from collections import Counter
 from numbers import Real
 
 SCHEMA = 2  # of testrpc's JSON, see doc/testrpc.md
@@ -14,8 +15,9 @@ SCHEMA = 2  # of testrpc's JSON, see doc/testrpc.md
 OF_RUN = ("engine", "nfs_calls", "sizes", "window", "connections", "dispatch", "rate", "verify", "rpcrdma_version")
 # The same, of what older testrpcs did not have: what it was then.
 SINCE = {"arrivals": "even", "think_us": 0}
-# The options of its testrpc that make a difference; the others are places and labels.
-NOT_COMPARED = ("pinned_cpus", "seed", "timeout_ms")
+# Options of its testrpc that two runs of one kind need not have in common: places and labels, and how the server of
+# --self was slowed or limited. Where sides differ in these, it is said.
+NOT_COMPARED = ("pinned_cpus", "seed", "timeout_ms", "server")
 LATENCIES = ("min", "mean", "p50", "p90", "p99", "p99.9", "max")
 # Null, or left out, where a run had too few calls for it.
 RARE = ("p90", "p99", "p99.9", "p90_ns", "p99_ns")
@@ -363,6 +365,39 @@ def environments(results, names):
         lines.append(f"{side}: {name}: {result['time']}, {machine['host']}, {machine['cpu']}, {machine['cpus']} CPUs, "
                      f"{machine['kernel']}, testrpc {result['version']} ({result['revision']}), "
                      f"{result['options'].get('idle')}, CPUs {result['options'].get('pinned_cpus')}")
+    return lines
+
+
+def options_of(result):
+    """By name, those of the server, too."""
+    server = result["options"].get("server")
+    every = {**result["options"], **{f"server {name}": value for name, value in
+                                     (server.items() if isinstance(server, dict) else ())}}
+    return {name: text_of(value) for name, value in every.items() if name not in ("server", "nfs")}
+
+
+def words_of(command):
+    """Of a command line, without the places that results go to."""
+    words, skip = [], False
+    for word in map(text_of, command):
+        if not skip and word.split("=")[0] not in ("--json", "--csv", "--out"):
+            words.append(word)
+        skip = word in ("--json", "--csv", "--out")
+    return words
+
+
+def differences(results):
+    """Lines about what the sides were asked for differently."""
+    lines, (a, b) = [], map(options_of, results)
+    differ = [f"{name}: {a[name]}, {b[name]}" for name in a if name in b and a[name] != b[name]]
+    if differ:
+        lines.append(f"The sides' options differ (A, B): {'; '.join(differ)}.")
+    words = [words_of(result["command"]) for result in results]
+    for side, own, others in (("A", *words), ("B", *reversed(words))):
+        only = Counter(own) - Counter(others)
+        alone = [word for word in own if word in only]
+        if alone:
+            lines.append(f"Only in the command of {side}: {' '.join(alone)}")
     return lines
 
 

@@ -16,6 +16,8 @@ METRICS = {"rate": ("RPC/s", -1), "p50_ns": ("p50", 1), "p99_ns": ("p99", 1)}
 GATED = ("rate", "p50_ns")  # p99 is not: see doc/testrpc.md
 NONE = "no difference that can be told"
 UNTOLD = "too few runs to tell"
+# What the gate says; the exit statuses of latency-profile for it.
+PASSED, FAILED, UNCERTAIN = 0, 1, 3
 
 # The ratio is B/A as an Interval; a and b are medians.
 Line = namedtuple("Line", "name window metric a b ratio verdict")
@@ -112,16 +114,19 @@ def sentence(lines):
 
 
 def gate(lines, percent, gated):
-    """Whether B fails, and sentences: it does if it is slower by more than that at all values of an interval."""
+    """What it says of B, and sentences. It fails if it is slower by more than that at all values of an interval, and
+    passes if it is not at any value of any interval; else it cannot be told."""
     limit = 1 + percent / 100
     losses = [(one, loss_of(one.metric, one.ratio)) for one in lines if one.metric in gated]
     failed = [f"SLOWER: {where(one)}: {METRICS[one.metric][0]} {loss_text(loss.estimate)}, at least "
               f"{loss_text(loss.low)}; up to {percent:g} % is allowed"
               for one, loss in losses if loss.low > limit]
     if failed:
-        return True, failed
-    said = [f"GATE: nothing is more than {percent:g} % slower, as far as can be told."]
+        return FAILED, failed
     noisy = [f"{where(one)} ({METRICS[one.metric][0]})" for one, loss in losses if loss.high > limit]
+    noisy += [f"{METRICS[metric][0]}, of which there are no figures" for metric in gated
+              if not any(one.metric == metric for one, _ in losses)]
     if noisy:
-        said.append(f"So much is not excluded either, for want of quiet or of rounds: {'; '.join(noisy)}.")
-    return False, said
+        return UNCERTAIN, [f"GATE: it cannot be told whether B is more than {percent:g} % slower, for want of quiet or of "
+                           f"rounds: {'; '.join(noisy)}."]
+    return PASSED, [f"GATE: nothing is more than {percent:g} % slower."]

@@ -202,6 +202,7 @@ class Program(unittest.TestCase):
                 (["--fail-above", "5%"], "--fail-above is for comparisons"),
                 (["--fail-above", "0", "--compare", here, here], "no percentage"),
                 (["--gate", "p90", "--compare", here, here], "'p90' is none of"),
+                (["--inconclusive", "pass", "--compare", here, here], "--inconclusive is for a gate"),
                 (["--against-client", "shm:/b"], "give the other one with --client"),
                 (["--against", "/bin/true", "--compare", here, here], "two things"),
                 (["--testrpc", self.fake(), "--against", "/bin/false"], "/bin/false"),
@@ -307,13 +308,38 @@ class Program(unittest.TestCase):
         a = self.write("a.json", result({}, {"window": 8}))
         b = self.write("b.json", result({}, {"dispatch": "worker"},
                                         environment={**RESULT["environment"], "host": "b"}))
-        run = self.run_program("--compare", a, b, "--fail-above", "5%", "--out", "out")
+        arguments = ["--compare", a, b, "--fail-above", "5%", "--out", "out"]
+        run = self.run_program(*arguments, status=3)
+        self.assertIn("GATE: it cannot be told whether B is more than 5 % slower", run.stdout)
+        for inconclusive, status in (("pass", 0), ("fail", 1)):
+            self.run_program(*arguments, "--inconclusive", inconclusive, status=status)
         page = (self.folder / "out/compare.html").read_text()
         for words in ("NO VERDICT", "A: ", "2024-05-01T12:00:00Z", "host differs", "2 runs were not compared",
                       "only in A: read 4K window 8", "only in B: read 4K window 1", "too few runs",
                       "Not measured in turns"):
             self.assertIn(words, run.stdout)
             self.assertIn(words, page)
+
+    def test_in_what_the_sides_differ_is_said(self):
+        server = {"work_ns": 0, "send_timeout_ms": 60000}
+        a = result({}, options={**RESULT["options"], "server": server}, command=["testrpc", "--self", "--json", "a.json"])
+        b = result({}, options={**RESULT["options"], "server": {**server, "work_ns": 1000}},
+                   command=["testrpc", "--self", "--server-work", "1000", "--json", "b.json"])
+        run = self.run_program("--compare", self.write("a.json", a), self.write("b.json", b), "--out", "out")
+        page = "".join(self.page("compare.html").words)
+        for words in ("The sides' options differ (A, B): server work_ns: 0, 1000.",
+                      "Only in the command of B: --server-work 1000"):
+            self.assertIn(words, run.stdout)
+            self.assertIn(words, page)
+        self.assertNotIn("Only in the command of A", run.stdout)
+
+    def test_a_run_that_failed_says_why_not_what_came_last(self):
+        program = self.write("failing", "#!/bin/sh\n"
+                             "echo 'testrpc: no answer within 5000 ms' >&2\necho 'pools whole: yes' >&2\nexit 1\n")
+        program.chmod(0o755)
+        run = self.run_program("--testrpc", program, status=2)
+        self.assertIn("ended with status 1: testrpc: no answer within 5000 ms", run.stderr)
+        self.assertNotIn("pools whole", run.stderr)
 
     def test_two_results_of_many_runs_have_one(self):
         def many(name, ns):
