@@ -35,8 +35,8 @@ PATTERNS = {
 }
 # Areas that are still to be written again; the others are held to the limits.
 PENDING = {"apps", "bridge", "doc", "documents", "drivers/common", "drivers/iwarp", "drivers/shm", "drivers/verbs",
-           "lib/base", "lib/c", "lib/client", "lib/fabric", "lib/mem", "lib/observe",
-           "lib/proto", "lib/rpc", "lib/rpcbind", "lib/server", "lib/telemetry",
+           "lib/base", "lib/c", "lib/client", "lib/mem", "lib/observe",
+           "lib/rpc", "lib/rpcbind", "lib/server", "lib/telemetry",
            "lib/xdr", "messages", "names of tests", "perf", "public headers", "scripts", "test"}
 COMPILED = {name: re.compile(pattern, re.MULTILINE) for name, (pattern, _) in PATTERNS.items()}
 

@@ -1,4 +1,4 @@
-// Peers, endings and the results of work requests, in words.
+// Descriptions of peers, endings and the results of work requests.
 #include "fabric/device.h"
 #include "fabric/work.h"
 #include "rrdk/connection.h"

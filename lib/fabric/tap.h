@@ -1,6 +1,6 @@
 // A tap sees, and may change, what a connection posts and what completes: fault injection and
-// captures hang there. It stands in front of a driver's queue pairs and completion queues only
-// while something wants it, so that nothing on the data path asks whether there is one.
+// captures use it. It is placed in front of a driver's queue pairs and completion queues only while
+// it is needed, so that the data path never has to check for it.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,20 @@ namespace rrdk::fabric {
 // Both functions run on the thread of the queue pairs.
 class Tap {
  public:
-  // In place of queue_pair.post_send(wrs), of the connection `owner` (QueuePairOptions::owner).
+  // Called instead of queue_pair.post_send(wrs), for the connection `owner`
+  // (QueuePairOptions::owner).
   virtual uint32_t post(void* owner, QueuePair& queue_pair, std::span<const SendWr> wrs) = 0;
-  // `count` completions have been polled into the front of `out`. Leaves there what is to go on
-  // now, and returns how many these are.
+  // Called when `count` completions have been polled into the front of `out`. Leaves there those
+  // that are passed on now, and returns their number.
   virtual uint32_t filter(std::span<Completion> out, uint32_t count) = 0;
 
  protected:
   ~Tap() = default;
 };
 
-// Work requests go through the tap. What can only be done without one (the ..._now() functions) is
-// refused, which makes the caller post it. It has no lane. The user of the queue pair's own lane
-// is taken away first: the tap would not see what it takes and sends.
+// Work requests pass through the tap. What can be done only without one (the ..._now() functions)
+// is refused, so that the caller posts it. There is no lane. The user of the queue pair's own lane
+// is removed first, since the tap would not see what it takes and sends.
 class TappedQueuePair final : public QueuePair {
  public:
   TappedQueuePair(Tap& tap, void* owner, QueuePair& queue_pair) noexcept

@@ -1,5 +1,6 @@
-// What crosses the fabric interface on the data path: work requests down, completions up. Shaped
-// like reliable-connected verbs, in batches; semantics, errors included, are those of RC verbs.
+// What crosses the fabric interface on the data path: work requests down, completions up. It has
+// the form of reliable-connected verbs, in batches; the semantics, including errors, are those of
+// RC verbs.
 #pragma once
 
 #include <array>
@@ -14,12 +15,12 @@ namespace rrdk::fabric {
 // What a work request does, and what a completion reports.
 enum class Op : uint8_t {
   kSend,
-  kSendInvalidate,  // Send, which also kills `invalidate_key` at the receiver
+  kSendInvalidate,  // Send that also invalidates `invalidate_key` at the receiver
   kRead,            // peer's memory -> sges
   kWrite,           // sges -> peer's memory
-  kBindKey,         // gives `key` meaning: sges[0], with `rights`, for this connection
-  kInvalidateKey,   // takes it away, if it still has it; when this completes no access by the peer
-                    // is in progress
+  kBindKey,         // binds `key` to sges[0], with `rights`, for this connection
+  kInvalidateKey,   // invalidates `key` if it is still valid; when this completes no access by the
+                    // peer is in progress
   kReceive,         // completions only
 };
 
@@ -28,22 +29,22 @@ enum class Rights : uint8_t { kRemoteRead, kRemoteWrite };
 
 constexpr uint32_t kMaxSges = 16;
 
-// A send-queue work request. Executed in order: a Write is placed before a later Send arrives; a
-// Bind is done before a later Send is seen; a Read's data may land after later requests start.
-// `wr_id` comes back in the completion; a request that is not `signaled` completes silently when it
-// succeeds, and always reports when it fails.
+// A send-queue work request. Requests are executed in order: a Write is placed before a later Send
+// arrives, and a Bind is done before a later Send is seen; a Read's data may arrive after later
+// requests start. `wr_id` is returned in the completion. A request that is not `signaled` completes
+// silently if it succeeds, and always reports if it fails.
 struct SendWr {
   uint64_t wr_id = 0;
   Op op = Op::kSend;
   Rights rights = Rights::kRemoteRead;  // kBindKey
   bool signaled = true;
-  // Not signaled, and of no interest to its poster when it is flushed: it completes silently
-  // then, too. The failure that ends the connection is reported if the driver learns of it. Of
-  // drivers with Capabilities::max_copied only: Sends that are copied, and a kBindKey in front of
+  // Not signaled, and of no interest to its poster when it is flushed: it completes silently then,
+  // too. The failure that ends the connection is reported if the driver learns about it. Only for
+  // drivers with Capabilities::max_copied: for Sends that are copied, and for a kBindKey before
   // one.
   bool quiet = false;
   // A quiet Send of at most Capabilities::max_copied bytes: post_send() copies them, so that their
-  // memory is free when it has taken the request.
+  // memory is free once the request has been taken.
   bool copied = false;
   uint8_t num_sges = 0;
   uint32_t key = 0;             // kRead, kWrite: the peer's; kBindKey, kInvalidateKey: ours
@@ -68,9 +69,9 @@ enum class WcStatus : uint8_t {
   kLocalProtection,  // an sge outside its region, or a key that is not ours
   kRemoteInvalid,    // the peer refused: message too long for its Receive
   kRemoteAccess,     // key unknown, stale, out of bounds, or without the right
-  kRemoteOperation,  // the peer failed in a way that is not ours to know
+  kRemoteOperation,  // the peer failed in a way that it does not disclose
   kRnrExceeded,      // no Receive was posted for too long
-  kPeerLost,         // the peer died or the link broke while this was under way
+  kPeerLost,         // the peer died or the link broke while this was in progress
 };
 
 const char* to_string(WcStatus status);
@@ -80,9 +81,9 @@ struct Completion {
   void* owner;  // of the queue pair: QueuePairOptions::owner
   Op op;
   WcStatus status;
-  bool has_invalidated;      // kReceive: the peer's Send killed a key of ours
+  bool has_invalidated;      // kReceive: the peer's Send invalidated a key of ours
   uint32_t byte_length;      // kReceive: of the message; kRead: of the data
-  uint32_t invalidated_key;  // when has_invalidated
+  uint32_t invalidated_key;  // if has_invalidated
 };
 static_assert(sizeof(Completion) == 32);  // two in a cache line
 

@@ -55,10 +55,10 @@ bool match_plain(std::span<const std::byte> message, const Versions& versions,
   return true;
 }
 
-// Of the versions with discriminated lists, whose Read list comes first.
+// For the versions with discriminated lists, whose Read list comes first.
 uint32_t guess_read_key(std::span<const std::byte> message) noexcept {
   constexpr size_t kPresent = kFixedBytes;
-  constexpr size_t kHandle = kPresent + 2 * kWord;  // behind the Position
+  constexpr size_t kHandle = kPresent + 2 * kWord;  // after the Position
   const bool has_one =
       message.size() >= kMinHeader + kWord && xdr::load_u32(message.data() + kPresent) == 1;
   return has_one ? xdr::load_u32(message.data() + kHandle) : 0;

@@ -1,4 +1,4 @@
-// What the codecs are made of: cursors over the words of a header, its chunk lists, and what
+// The building blocks of the codecs: cursors over the words of a header, its chunk lists, and what
 // follows the fixed words in each version.
 #pragma once
 
@@ -21,7 +21,8 @@ constexpr uint32_t kReadEntryBytes = 24;  // discriminator, Position, segment
 constexpr uint32_t kMinError = 20;
 constexpr uint32_t kErrVersBytes = 28;
 
-// The part of the message that is not parsed yet. Callers check left() before they take anything.
+// The part of the message that has not been parsed yet. Callers must check left() before they take
+// anything.
 class Cursor {
  public:
   explicit Cursor(std::span<const std::byte> bytes)
@@ -39,7 +40,7 @@ class Cursor {
     return s;
   }
   void skip(size_t bytes) { at_ += bytes; }
-  // The word behind `bytes` others.
+  // The word after the next `bytes` bytes.
   uint32_t peek(size_t bytes) const { return xdr::load_u32(at_ + bytes); }
 
  private:
@@ -47,7 +48,7 @@ class Cursor {
   const std::byte* end_;
 };
 
-// Writes words one after the other; encode() has made sure of the room.
+// Writes words one after the other; encode() has checked that there is enough space.
 class Writer {
  public:
   explicit Writer(std::byte* at) : at_(at) {}
@@ -80,28 +81,32 @@ class Writer {
 };
 
 // The three chunk lists, which have the same bytes in every version (RFC 5666 section 4.3).
+//
+// Reads the lists; what is left in `in` afterwards is inline. If the result is not kOk, the lists
+// are not valid XDR. `breach` is the first limit that they exceed, in the order of version 2's
+// errors (V2D4-ERR-18), or kOk. After a breach `lists` has only the part that is within the limits.
 
 // Reads the lists; what is left in `in` afterwards is inline. Not kOk: the lists are not valid XDR.
 // `breach` is the first limit that they exceed, in the order of version 2's errors (V2D4-ERR-18),
 // or kOk. After a breach `lists` has only the part that is within the limits.
 Verdict parse_lists(Cursor& in, const Limits& limits, ChunkLists& lists, Verdict& breach);
 
-// Whether the chunks make a message: of a header without a breach, whose direction is known, and
-// which `inline_bytes` follow.
+// Returns whether the chunks make a message. The header must have no breach and a known direction;
+// `inline_bytes` follow it.
 Verdict check_lists(const Header& header, size_t inline_bytes);
 
 void encode_lists(Writer& out, const ChunkLists& lists);
 uint32_t lists_length(const ChunkLists& lists);
 
-// What follows the fixed words, by version (versions_datapath.cc). The fixed words, `wire`, the
-// expected direction and empty lists are in `header` already.
+// What follows the fixed words, by version (versions_datapath.cc). `header` already has the fixed
+// words, `wire`, the expected direction and empty lists.
 
 namespace version1 {
 Decoded decode_body(std::span<const std::byte> message, uint32_t proc, const Limits& limits,
                     Header& header);
 uint32_t body_length(const Header& header);
 void encode_body(Writer& out, const Header& header);
-// Of a type with lists; draft-00 has the same (V2D0-HDR-03).
+// For a type with lists; draft-00 has the same (V2D0-HDR-03).
 Decoded decode_with_lists(std::span<const std::byte> message, const Limits& limits, Header& header);
 }  // namespace version1
 
@@ -112,17 +117,18 @@ uint32_t body_length(const Header& header);
 void encode_body(Writer& out, const Header& header);
 }  // namespace version2
 
-// ERR_VERS, whose code and range stand in the same places in every version (V2X-15).
+// ERR_VERS, whose code and range are at the same offsets in every version (V2X-15).
 constexpr uint32_t kErrVers = 1;
 bool is_version_error(std::span<const std::byte> message, uint32_t proc);
 Decoded decode_version_error(std::span<const std::byte> message, Header& header);
-// How the body of every error begins. Empty: `code` is one of the version's own.
+// Reads the beginning of an error's body, the same for all errors. If the result is empty, `code`
+// is one of the version's own.
 std::optional<Decoded> decode_error_start(std::span<const std::byte> message, Header& header,
                                           uint32_t& code);
 
-// The direction that an inline RPC message states, for headers without a field for it (BIDIR-04);
-// `expected` if it states none. For a message in a chunk, decode_with_lists() asks the lists
-// (BIDIR-15). Called before the lists are checked.
+// Returns the direction that an inline RPC message states, for headers without a field for it
+// (BIDIR-04); `expected` if it states none. For a message in a chunk, decode_with_lists() uses the
+// lists (BIDIR-15). Called before the lists are checked.
 Direction direction_of_message(std::span<const std::byte> rpc, Direction expected);
 
 }  // namespace rrdk::proto

@@ -1,6 +1,6 @@
-// Transport headers: which bytes each version has, and the version-neutral view of one header,
-// which every codec fills and writes and the engine works with. Lists are bounded and hold no
-// pointer into the message.
+// Transport headers: the bytes of each version, and the version-neutral form of one header, which
+// every codec fills and writes and the engine works with. Lists are bounded and hold no pointer
+// into the message.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@
 
 namespace rrdk::proto {
 
-// Two drafts share the version number 2 and are not compatible: which of them is meant is
-// configuration, never guessed (V2X-01, V2X-02).
+// Two drafts share the version number 2 and are not compatible. Configuration says which of the two
+// is meant; it is never guessed (V2X-01, V2X-02).
 enum class Wire : uint8_t {
   kVersion1,  // RFC 5666 section 4.3; same bytes in RFC 8166
   kDraft00,   // draft-cel-nfsv4-rpcrdma-version-two-00
@@ -28,7 +28,7 @@ constexpr uint32_t version_of(Wire wire) noexcept {
 
 // The four words that all versions share.
 constexpr uint32_t kFixedBytes = 16;
-// Of an RDMA_MSG without chunks: three empty lists, in draft-04 behind direction and handle.
+// An RDMA_MSG without chunks: three empty lists, in draft-04 after direction and handle.
 constexpr uint32_t kMinHeader = 28;
 constexpr uint32_t kMinHeader04 = 36;
 
@@ -41,7 +41,7 @@ constexpr uint32_t min_header(Wire wire) noexcept {
 constexpr uint32_t kInlineThreshold = 1024;
 constexpr uint32_t kInlineThreshold2 = 4096;
 
-// What one end takes.
+// What one end accepts.
 struct Versions {
   bool one = true;
   std::optional<Wire> two = Wire::kDraft04;
@@ -55,8 +55,8 @@ struct Versions {
   uint32_t high() const noexcept { return two ? 2 : 1; }
 };
 
-// Receives take what version 2 allows from the start, so that no message finds too small a one when
-// the version is settled (V2D0-INL-05).
+// Receives have the size that version 2 allows from the start, so that no message finds too small a
+// Receive once the version is settled (V2D0-INL-05).
 constexpr uint32_t receive_bytes(uint32_t inline_size, const Versions& versions) noexcept {
   return versions.two && inline_size < kInlineThreshold2 ? kInlineThreshold2 : inline_size;
 }
@@ -89,34 +89,34 @@ struct WriteChunk {
   uint64_t length;
 };
 
-// Capacity of a decoded header. A header with more is refused, never truncated. The segment limit
-// is above what a 4096-byte Send can name (255 in a single list).
+// The capacity of a decoded header. A header that needs more is refused, never truncated. The
+// segment limit is above what a 4096-byte Send can hold (255 in a single list).
 constexpr uint16_t kMaxSegments = 256;
 constexpr uint16_t kMaxReadChunks = 64;
 constexpr uint16_t kMaxWriteChunks = 64;
 
-// What one end takes, at most the constants above; a breach is refused.
+// What one end accepts, at most the constants above; a breach is refused.
 struct Limits {
   uint16_t read_segments = 128;
-  uint16_t read_chunks = 16;  // distinct Positions, the message's own not counted (V2D4-ERR-19)
+  uint16_t read_chunks = 16;  // distinct Positions, without the message's own (V2D4-ERR-19)
   uint16_t write_chunks = 16;
-  uint16_t segments = 256;  // of all lists together
+  uint16_t segments = 256;  // in all lists together
   // Sum of segment lengths, per list, in bytes. Checked before memory is taken (V1-CHUNK-12).
   uint64_t read_bytes = 64u << 20;
   uint64_t write_bytes = 1u << 30;
-  uint16_t chunk_segments = 256;  // of one chunk
+  uint16_t chunk_segments = 256;  // in one chunk
   Versions versions = {};
 };
 
-// The three lists. Segments of all lists share one array: the Read list's, sorted by Position
-// (stable within one), then the Write chunks', then the Reply chunk's.
+// The three lists. Segments of all lists share one array: first the Read list's, sorted by Position
+// (stable within one), then those of the Write chunks, then those of the Reply chunk.
 struct ChunkLists {
   uint16_t num_segments = 0;
   uint16_t num_reads = 0;
   uint16_t num_writes = 0;
   bool has_reply = false;
   WriteChunk reply = {};
-  uint64_t read_length = 0;             // sum of all Read chunks
+  uint64_t read_length = 0;             // sum over all Read chunks
   ReadChunk reads[kMaxReadChunks + 1];  // items, and the message itself
   WriteChunk writes[kMaxWriteChunks];
   Segment segments[kMaxSegments];
@@ -131,42 +131,42 @@ struct ChunkLists {
   }
 };
 
-// What a message is, whatever version it came in; the values are those of rdma_proc.
+// What a message is, in any version; the values are those of rdma_proc.
 enum class MessageType : uint8_t {
   kMsg,    // the RPC message follows the header
   kNoMsg,  // the RPC message is in a chunk
   kMsgp,   // version 1's padded form (RFC 5666 section 3.9); treated as kMsg on receipt
   kDone,   // RFC 5666 section 3.8; ignored on receipt
   kError,
-  kOptional,  // version 2: an extension's
-  kConnProp,  // draft-04 from here on: transport properties, see proto/properties.h
+  kOptional,  // version 2: a message of an extension
+  kConnProp,  // from here on draft-04 only: transport properties, see proto/properties.h
   kReqProp,
   kRespProp,
   kUpdProp,
 };
 
-// Whether it belongs to a call of the sender's or to one of the receiver's. The first two have the
+// Whether the message belongs to a call by its sender or by its receiver. The first two have the
 // values of msg_type (RFC 5531 section 9) and of rdma_direction.
 enum class Direction : uint8_t {
   kCall,
   kReply,
-  kUnknown,  // the message ends before it says so, or says neither
+  kUnknown,  // the message ends before its direction, or states neither
 };
 
-// Version 1 and draft-00 have one code for all that is wrong with a header or its chunks. There,
-// the codes that they lack are written as kBadHeader too.
+// Version 1 and draft-00 have one code for all errors in a header or its chunks. Codes that they
+// lack are written as kBadHeader too.
 enum class ErrorCode : uint8_t {
-  kVersion,        // ERR_VERS: low and high say what the peer speaks
+  kVersion,        // ERR_VERS: low and high are what the peer speaks
   kBadHeader,      // ERR_CHUNK, BAD_HEADER, BAD_XDR
   kBadProc,        // INVAL_PROC
-  kReadChunks,     // more than `maximum`
-  kWriteChunks,    // more than `maximum`
+  kReadChunks,     // more than `maximum` of these
+  kWriteChunks,    // more than `maximum` of these
   kSegments,       // a chunk with more than `maximum`
   kWriteResource,  // Write chunk `index` (from 1; 0: unknown) needs `length` bytes
   kReplyResource,  // the Reply chunk needs `length` bytes
   kBadOption,      // INVAL_OPTION
   kSystem,
-  kOther,  // a code that this version does not define; `raw` has it
+  kOther,  // a code that this version does not define; it is in `raw`
 };
 
 struct ErrorBody {
@@ -187,11 +187,11 @@ struct OptionBody {
 struct Header {
   uint32_t xid = 0;
   uint32_t version = 1;
-  uint32_t credits = 0;  // asked for in a call, granted in a reply
+  uint32_t credits = 0;  // requested by a call, granted by a reply
   Wire wire = Wire::kVersion1;
   MessageType type = MessageType::kMsg;
   Direction direction = Direction::kCall;
-  uint32_t invalidate = 0;   // draft-04: the handle that a reply may kill; 0: none
+  uint32_t invalidate = 0;   // draft-04: the handle that a reply may invalidate; 0: none
   uint32_t msgp_align = 0;   // kMsgp only
   uint32_t msgp_thresh = 0;  // kMsgp only
   ErrorBody error = {};      // kError only
@@ -207,7 +207,7 @@ struct FixedWords {
   uint32_t proc;
 };
 
-// Why a header is refused; kOk means that it is whole.
+// Why a header is refused; kOk means that it is complete.
 enum class Verdict : uint8_t {
   kOk,
 #define RRDK_HEADER_REFUSAL(id, reason, name, breach, title, text) k##reason,
@@ -220,7 +220,7 @@ constexpr Refusal kHeaderRefusals[] = {
 #include "rrdk/counter_table.h"
 };
 
-// Of a header that is not whole.
+// The reason to count for a header that is not complete.
 constexpr Refusal refusal_of(Verdict verdict) noexcept {
   return kHeaderRefusals[static_cast<size_t>(verdict) - 1];
 }
@@ -232,7 +232,7 @@ inline const char* to_string(Verdict verdict) noexcept {
              : "unknown verdict";
 }
 
-// The result of decoding: on kOk, where the RPC message starts in the Send.
+// The result of decoding. With kOk it says where the RPC message starts in the Send.
 struct Decoded {
   Verdict verdict;
   uint32_t header_length;  // bytes used by the transport header

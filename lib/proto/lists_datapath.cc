@@ -6,7 +6,8 @@ namespace rrdk::proto {
 
 namespace {
 
-// Limits that the lists exceed. Parsing goes on after a breach: invalid XDR takes precedence.
+// Limits that the lists exceed. Parsing continues after a breach, since invalid XDR takes
+// precedence.
 struct Breaches {
   bool reads = false, writes = false, segments = false, bytes = false;
 
@@ -21,7 +22,7 @@ struct Breaches {
   }
 };
 
-// Whether one more entry follows. XDR has no booleans but 0 and 1 (V1-HDR-17).
+// Whether one more entry follows. XDR has no booleans other than 0 and 1 (V1-HDR-17).
 Verdict parse_present(Cursor& in, bool& present) {
   if (in.left() < kWord)
     return Verdict::kTruncated;
@@ -30,8 +31,8 @@ Verdict parse_present(Cursor& in, bool& present) {
   return word <= 1 ? Verdict::kOk : Verdict::kBadDiscriminator;
 }
 
-// Puts segments in the order of their keys, which are Position and place in the list: one
-// Position's segments stay in list order (V1-RL-07). Not std::stable_sort, since that takes memory.
+// Sorts segments by their keys, which are Position and place in the list, so that the segments of
+// one Position stay in list order (V1-RL-07). Not std::stable_sort, since that allocates memory.
 void sort_segments(std::span<uint64_t> keys, Segment* segments) {
   Segment unsorted[kMaxSegments];
   std::copy_n(segments, keys.size(), unsorted);
@@ -92,7 +93,7 @@ Verdict parse_reads(Cursor& in, const Limits& limits, ChunkLists& lists, Breache
   return v;
 }
 
-// A count and that many segments: an entry of the Write list, or the Reply chunk.
+// Parses a count and that many segments: an entry of the Write list, or the Reply chunk.
 Verdict parse_chunk(Cursor& in, const Limits& limits, ChunkLists& lists, Breaches& breaches,
                     WriteChunk& chunk) {
   if (in.left() < kWord)
@@ -143,8 +144,9 @@ Verdict parse_reply(Cursor& in, const Limits& limits, ChunkLists& lists, Breache
   return v;
 }
 
-// Most lists that are not empty: one Read segment alone, or one Write chunk of one segment. Both
-// take nine words. False: they are others, or there is something wrong with them.
+// Parses most lists that are not empty: a single Read segment, or one Write chunk of one segment.
+// Both take nine words. Returns false if the lists are different, or if something is wrong with
+// them.
 bool parse_one_segment(Cursor& in, const Limits& limits, ChunkLists& lists) {
   constexpr size_t kBytes = 9 * kWord;
   constexpr size_t kEnd = kBytes - 2 * kWord;  // of the Write list, and no Reply chunk

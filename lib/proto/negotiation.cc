@@ -15,7 +15,7 @@ constexpr std::byte kRemoteInvalidation{0x01};  // the lowest bit of the flags (
 constexpr uint32_t kSizeUnit = 1024;
 constexpr uint32_t kLargestSize = 256 * kSizeUnit;
 
-// Rounded down, as more would promise what no buffer holds (PD-13).
+// Rounded down, since a larger size would promise more than any buffer holds (PD-13).
 std::byte size_octet(uint32_t size) {
   return std::byte(std::clamp(size, kSizeUnit, kLargestSize) / kSizeUnit - 1);
 }
@@ -30,7 +30,7 @@ constexpr std::array<std::byte, kRejectionLength - 1> kMagic = {
     std::byte{'r'}, std::byte{'e'}, std::byte{'j'}};
 constexpr std::string_view kCut = "...";
 
-// Of ASCII, whatever the locale says.
+// For ASCII, independent of the locale.
 char printable(char c) noexcept {
   return c >= ' ' && c <= '~' ? c : '?';
 }
@@ -47,7 +47,8 @@ std::array<std::byte, kPrivateDataLength> encode(const PrivateData& data) {
   return out;
 }
 
-// A hit of another version may be another layer's octets by chance: the search goes on (PD-20).
+// A match with another version may be octets of another layer by chance, so the search continues
+// (PD-20).
 PrivateData decode_private_data(std::span<const std::byte> field) {
   for (; field.size() >= kPrivateDataLength; field = field.subspan(1)) {
     if (xdr::load_u32(field.data()) != kFormatId || field[4] != kFormatVersion)
@@ -89,8 +90,8 @@ std::string Rejected::to_string() const {
   return text.empty() ? proto::to_string(why) : proto::to_string(why) + (": " + text);
 }
 
-// A driver may have added zeros (Capabilities::exact_private_data). The text is a peer's, and goes
-// to logs and terminals.
+// A driver may have added zeros (Capabilities::exact_private_data). The text comes from a peer, and
+// goes to logs and terminals.
 std::optional<Rejected> decode_rejection(std::span<const std::byte> private_data) {
   if (private_data.size() < kRejectionLength ||
       !std::ranges::equal(private_data.first(kMagic.size()), kMagic))

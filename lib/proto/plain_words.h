@@ -13,7 +13,7 @@
 
 namespace rrdk::plain {
 
-// Transport header (RFC 8166 section 4.2) without chunks, and with one segment.
+// Length of a transport header (RFC 8166 section 4.2) without chunks, and with one segment.
 constexpr uint32_t kTransport = proto::kMinHeader;
 constexpr uint32_t kTransportOfOne = kTransport + proto::kOneSegmentBytes;
 // RPC header of a reply that is accepted and successful (RFC 5531 section 9).
@@ -24,7 +24,7 @@ constexpr uint32_t be(uint32_t value) {
   return __builtin_bswap32(value);
 }
 
-// Which of the words 0 to 7 are the same in all such messages: not the XIDs and the credits.
+// Which of the words 0 to 7 are the same in all such messages: all except the XIDs and the credits.
 alignas(32) constexpr std::array<uint32_t, 8> kSameStart = {0, ~0u, 0, ~0u, ~0u, ~0u, ~0u, 0};
 
 inline __m256i load(const std::array<uint32_t, 8>& words) noexcept {

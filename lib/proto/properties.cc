@@ -15,7 +15,7 @@ bool take_set(Cursor& in, std::span<const std::byte> message, PropertySet& set) 
     return false;
   uint32_t count = in.word();
   size_t from = message.size() - in.left();
-  // Each has eight bytes at least, so that a count alone cannot keep us here.
+  // Each entry has at least eight bytes, so a large count alone cannot keep the loop running.
   for (uint32_t i = 0; i < count; ++i) {
     if (in.left() < 2 * kWord)
       return false;

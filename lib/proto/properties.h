@@ -1,5 +1,5 @@
 // The transport properties of version 2 (draft-04 section 5): the bodies of CONNPROP, REQPROP,
-// RESPROP and UPDPROP. What a property means is not known here.
+// RESPROP and UPDPROP. This layer does not know what a property means.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +12,13 @@ namespace rrdk::proto {
 
 constexpr uint32_t kReceiveBufferSize = 1;           // RDMA2_PROPID_RBSIZ: uint32
 constexpr uint32_t kBackwardSupport = 2;             // RDMA2_PROPID_BRS: enum, see BackwardSupport
-constexpr uint32_t kFirstExperimental = 0xFFFFFF00;  // ids from here on are no standard's
+constexpr uint32_t kFirstExperimental = 0xFFFFFF00;  // ids from here on belong to no standard
 
-// Section 5.2.2: what an end can do with messages of the backward direction.
+// Section 5.2.2: what an end supports of backward messages.
 enum class BackwardSupport : uint32_t {
   kNone,
   kInline,   // without chunks
-  kGeneral,  // as with those of the forward direction
+  kGeneral,  // as in the forward direction
 };
 
 struct Property {
@@ -26,7 +26,7 @@ struct Property {
   std::span<const std::byte> data;  // empty: the default (V2D4-PROP-07)
 };
 
-// rpcrdma2_propset, as it lies in a message. However many there are, nothing is kept of them.
+// rpcrdma2_propset as it is in a message. Nothing is copied, however many properties there are.
 class PropertySet {
  public:
   PropertySet() = default;
@@ -45,7 +45,7 @@ class PropertySet {
   static Property take(std::span<const std::byte>& rest) noexcept;
 
   uint32_t count_ = 0;
-  std::span<const std::byte> bytes_;  // whole entries, `count_` of them
+  std::span<const std::byte> bytes_;  // whole entries, `count_` in number
 };
 
 // rpcrdma2_propsubset: element N is bit N mod 32, from the least significant one, of word N div 32
@@ -62,17 +62,17 @@ class PropertySubset {
 };
 
 // Which fields there are depends on the type: CONNPROP has `set` (rdma_start) and `first`
-// (rdma_nochg); REQPROP and UPDPROP `set` (rdma_want, rdma_now); RESPROP `first` (rdma_done),
-// `second` (rdma_rejected) and `set` (rdma_other).
+// (rdma_nochg); REQPROP and UPDPROP have `set` (rdma_want, rdma_now); RESPROP has `first`
+// (rdma_done), `second` (rdma_rejected) and `set` (rdma_other).
 struct PropertyBody {
   PropertySet set;
   PropertySubset first;
   PropertySubset second;
-  uint32_t length = 0;  // of the whole message, without what may trail
+  uint32_t length = 0;  // of the whole message, without trailing bytes
 };
 
-// Reads the body of a message of one of these types, from byte 16 on: kOk or kTruncated. It refers
-// to `message`.
+// Reads the body of a message of one of these types, from byte 16 on. Returns kOk or kTruncated.
+// `body` refers to `message`.
 Verdict decode_properties(std::span<const std::byte> message, MessageType type, PropertyBody& body);
 
 // The same for sending. Subsets are given as words, bit 0 the least significant.
@@ -85,7 +85,7 @@ struct PropertyMessage {
   std::span<const uint32_t> second;
 };
 
-// Returns the length, or 0 when `out` is too small.
+// Returns the length, or 0 if `out` is too small.
 uint32_t encode(const PropertyMessage& message, std::span<std::byte> out);
 
 }  // namespace rrdk::proto

@@ -1,4 +1,4 @@
-// What each version has behind the four words that all share.
+// What follows the four common words in each version.
 #include "proto/codec_impl.h"
 
 // Version 1 (RFC 5666 section 4.3; same bytes in RFC 8166).
@@ -18,9 +18,9 @@ Decoded decode_error(std::span<const std::byte> message, Header& header) {
   return {Verdict::kOk, kMinError};
 }
 
-// The direction of what has no field for it (BIDIR-04, BIDIR-15): at a client a Position-Zero chunk
-// shows a call, since replies have none; at a server an RDMA_NOMSG is a call, since calls to
-// clients offer no Reply chunk.
+// The direction of a message that has no field for it (BIDIR-04, BIDIR-15): at a client a
+// Position-Zero chunk indicates a call, since replies have none; at a server an RDMA_NOMSG is a
+// call, since calls to clients offer no Reply chunk.
 Direction direction_of(const Header& header, std::span<const std::byte> rpc) {
   if (header.type != MessageType::kNoMsg)
     return direction_of_message(rpc, header.direction);
@@ -103,7 +103,7 @@ void encode_body(Writer& out, const Header& header) {
 }  // namespace rrdk::proto::version1
 
 // Version 2, both drafts. Draft-00 has the bodies of version 1, with three error codes and
-// RDMA_OPTIONAL; draft-04 puts direction and handle before the lists, and has a code per error.
+// RDMA_OPTIONAL. Draft-04 puts direction and handle before the lists, and has a code per error.
 namespace rrdk::proto::version2 {
 
 namespace {
@@ -176,7 +176,7 @@ Decoded decode_error(std::span<const std::byte> message, Header& header) {
              : decode_error04(Cursor(message.subspan(kMinError)), code, header);
 }
 
-// Draft-04's direction word. False: it is not there, or is none.
+// Reads draft-04's direction word. Returns false if it is missing or invalid.
 bool take_direction(Cursor& in, Header& header, Verdict& verdict) {
   header.direction = Direction::kUnknown;
   if (in.left() < kWord) {
@@ -242,9 +242,9 @@ Decoded decode_body(std::span<const std::byte> message, uint32_t proc, const Lim
       header.type = type;
       return is_00 ? version1::decode_with_lists(message, limits, header)
                    : decode_lists04(message, limits, header);
-    case MessageType::kMsgp:  // reserved in draft-00, where it holds no call (V2D0-ERR-03)
+    case MessageType::kMsgp:  // reserved in draft-00, which allows no call in it (V2D0-ERR-03)
       return {Verdict::kBadType, kFixedBytes};
-    case MessageType::kDone:  // reserved there too, and expects no answer
+    case MessageType::kDone:  // reserved in draft-00 too, and expects no answer
       header.type = type;
       return {is_00 ? Verdict::kOk : Verdict::kBadType, kFixedBytes};
     case MessageType::kError:
