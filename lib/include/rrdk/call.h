@@ -87,8 +87,7 @@ struct TransportError {
   uint32_t version = 0;        ///< of the answer: 1 or 2
   uint32_t code = 0;           ///< rdma_err; 0: no error
   uint32_t low = 0, high = 0;  ///< ERR_VERS: the versions that the server speaks
-  uint32_t maximum =
-      0;  ///< how many the server accepts: READ_CHUNKS, WRITE_CHUNKS; SEGMENTS, per chunk
+  uint32_t maximum = 0;  ///< READ_CHUNKS, WRITE_CHUNKS, SEGMENTS (per chunk): the number accepted
   uint32_t write_chunk = 0;  ///< WRITE_RESOURCE: which offer() was too short, from 1; 0: unknown
   uint32_t length = 0;       ///< WRITE_RESOURCE, REPLY_RESOURCE: bytes that are needed; 0: unknown
 };

@@ -1,17 +1,17 @@
 /**
- * Errors of the control path.
- *
- * Set-up functions (creating memory, listening, connecting, registering) return Result<T>: a value
- * or an Error that says in words what is at fault and what to do. Nothing here throws. The data
- * path never builds an Error: a call's outcome is a CallStatus (rrdk/call_status.h), and errc_of()
- * there says which kind of error that is.
+ * Errors of the control path. Set-up functions (creating memory, listening, connecting,
+ * registering) return Result<T>: a value, or an Error that says in words what is at fault and what
+ * to do.
  *
  *   auto memory = rrdk::Memory::create({});
  *   if (!memory) return complain(memory.error().message);
  *
- * Functions that return a Result are [[nodiscard]]: a listen() whose outcome nobody looks at is a
- * server that may not listen. A program that cannot go on without the value says so with must();
- * Result::value() would throw an exception that does not carry Error::message.
+ * Nothing here throws. The data path never makes an Error: a call's outcome is a CallStatus
+ * (rrdk/call_status.h), and errc_of() there gives its kind of error.
+ *
+ * Functions that return a Result are [[nodiscard]], since a listen() whose result is ignored may be
+ * a server that does not listen. A program that cannot continue without the value uses must();
+ * Result::value() would throw an exception without Error::message.
  *
  *   auto memory = rrdk::must(rrdk::Memory::create({}));
  */
@@ -27,14 +27,14 @@
 
 namespace rrdk {
 
-/** What kind of thing went wrong, for programs; Error::message is for people. */
+/** The kind of an error, for programs; Error::message is for people. */
 enum class Errc {
   kInvalidArgument,  ///< an option or argument is out of range or contradictory
   kBadUri,           ///< an address does not parse, or its scheme has no driver
   kAddressInUse,     ///< another server has the address, or something else is there
   kNotFound,         ///< nothing at the address (no such socket, host or program)
-  kRefused,          ///< the peer is there and said no
-  kNotAPeer,         ///< something answers at the address that does not speak our protocol
+  kRefused,          ///< the peer exists and refused
+  kNotAPeer,         ///< the answer at the address is not in our protocol
   kPermission,       ///< the operating system forbids it
   kNoMemory,         ///< memory, hugepages, locked memory or a pool is exhausted
   kTimeout,          ///< no answer in time
@@ -45,18 +45,18 @@ enum class Errc {
   kSystem,           ///< a system call failed; the message has its name and reason
 };
 
-/** The name of a kind, as in "address in use". Never null. */
+/** The name of a kind, such as "address in use". Never null. */
 const char* to_string(Errc code);
 
 /**
- * The errno that says the same, for interfaces that have nothing else: ETIMEDOUT for kTimeout, EIO
- * for kSystem. Never 0.
+ * The corresponding errno, for interfaces that have nothing else: ETIMEDOUT for kTimeout, EIO for
+ * kSystem. Never 0.
  */
 int errno_of(Errc code) noexcept;
 
 /**
- * The kind as a std::error_code, for programs that pass those on. It compares with std::errc as
- * errno_of() does; its value is not 0, which is success there.
+ * The kind as a std::error_code. It compares with std::errc as errno_of() does; its value is not 0,
+ * which would be success.
  *
  *   std::error_code code = connection.error().code;
  *   if (code == std::errc::timed_out) ...;
@@ -68,7 +68,7 @@ struct Error {
   std::string message;  ///< names the thing at fault and what to do; one line, no newline
 };
 
-/** What set-up functions return: a value, or what went wrong. */
+/** The return type of set-up functions: a value, or an error. */
 template <typename T>
 using Result = tl::expected<T, Error>;
 
@@ -84,8 +84,8 @@ inline tl::unexpected<Error> fail(Errc code, std::string message) {
 [[noreturn]] void exit_with(const Error& error);
 
 /**
- * The value, or the end of the process by exit_with(): for main() and tools. A program that serves
- * others, or has something to save, handles the error instead. Any thread.
+ * Returns the value, or ends the process by exit_with(): for main() and tools. A program that
+ * serves others, or has something to save, should handle the error instead. Any thread.
  *
  *   std::string uri = rrdk::must(server->listen("shm:/run/perf.sock"));
  */
@@ -101,7 +101,7 @@ T must(Result<T> result) {
 
 namespace std {
 
-/** So that a std::error_code is made of a rrdk::Errc wherever one is wanted. */
+/** Lets a rrdk::Errc convert to std::error_code. */
 template <>
 struct is_error_code_enum<rrdk::Errc> : true_type {};
 

@@ -1,12 +1,12 @@
 /**
- * What a server has done for each procedure of its services, as Server::procedures() has it: calls,
- * errors, bytes, and how long calls took from stage to stage.
+ * Statistics of each procedure of a server's services, from Server::procedures(): calls, errors,
+ * bytes, and the times of calls from stage to stage.
  *
  *   for (const rrdk::ProcedureStats& p : server->procedures())
  *     std::printf("%s: %" PRIu64 " calls, p99 of the handler %" PRIu64 " ns\n", p.name.c_str(),
  *                 p.calls, p.handler.percentile_ns(99));
  *
- * Plain values: a copy of one moment, which any thread may keep.
+ * Threads: plain values, a snapshot that any thread may keep.
  */
 #pragma once
 
@@ -23,9 +23,8 @@
 namespace rrdk {
 
 /**
- * How often which duration was seen, in nanoseconds. Every power of two is cut into eight equal
- * buckets, so that a duration is known to 12.5 %; what is longer than 2^37 ns (137 s) counts as
- * that.
+ * A histogram of durations in nanoseconds. Every power of two is divided into eight equal buckets,
+ * so that a duration is known to 12.5 %; longer ones than 2^37 ns (137 s) count as that.
  */
 struct DurationHistogram {
   static constexpr uint32_t kSubBits = 3;
@@ -33,7 +32,7 @@ struct DurationHistogram {
   static constexpr size_t kBuckets = (kMaxBits - kSubBits + 1) << kSubBits;
 
   std::array<uint64_t, kBuckets> buckets = {};  ///< see bucket_of()
-  uint64_t total_ns = 0;                        ///< of all of them
+  uint64_t total_ns = 0;                        ///< the sum of all durations
 
   static constexpr size_t bucket_of(uint64_t ns) noexcept {
     ns = std::min(ns, (uint64_t{1} << kMaxBits) - 1);
@@ -56,12 +55,15 @@ struct DurationHistogram {
       sum += n;
     return sum;
   }
-  /** 0 when nothing was measured. */
+  /** 0 if nothing was measured. */
   uint64_t mean_ns() const noexcept {
     uint64_t n = count();
     return n == 0 ? 0 : total_ns / n;
   }
-  /** What `percent` of them do not exceed, rounded up to the end of its bucket; 0 of nothing. */
+  /**
+   * The duration that `percent` of all do not exceed, rounded up to the end of its bucket; 0 if
+   * nothing was measured.
+   */
   uint64_t percentile_ns(double percent) const noexcept {
     uint64_t all = count();
     auto rank = static_cast<uint64_t>(std::ceil(percent / 100 * static_cast<double>(all)));
@@ -76,35 +78,37 @@ struct DurationHistogram {
   }
 };
 
-/** Of one procedure, since the server began to listen. */
+/** Statistics of one procedure, since the server began to listen. */
 struct ProcedureStats {
   uint32_t program = 0;
   uint32_t version = 0;
   uint32_t procedure = 0;  ///< kOtherProcedures: all without an entry, counted together
-  std::string name;        ///< "READ of blk", as log lines have it
-  /** Calls that have come and not ended: those that handlers keep, and that wait for workers or run
-      in them. One that a handler on a poll core is answering right now need not be among them. */
-  uint64_t calls_in_progress = 0;
-  uint64_t calls = 0;   ///< that have ended; repeated ones too, whose replies were kept
-  uint64_t errors = 0;  ///< of them, those that did not succeed: rejected, denied, dropped
-  /** Of the calls, with what came in chunks; without transport headers. */
-  uint64_t received_bytes = 0;
-  uint64_t sent_bytes = 0;  ///< of the replies, likewise
+  std::string name;        ///< "READ of blk", as in log lines
   /**
-   * Times from stage to stage (rrdk/stages.h), of calls that Runtime::stamp_every() samples and
-   * that have a handler. This one: from the transport header until the call's chunks were read, and
-   * it was the call's turn.
+   * Calls that have come and not ended: those that handlers keep, that wait for workers, or that
+   * run there. A call that a handler on a poll core is answering at this moment may be missing.
+   */
+  uint64_t calls_in_progress = 0;
+  uint64_t calls = 0;   ///< calls that have ended, including repeated ones whose replies were kept
+  uint64_t errors = 0;  ///< of these, calls that were rejected, denied or dropped
+  /** Bytes of the calls with their chunks, without transport headers. */
+  uint64_t received_bytes = 0;
+  uint64_t sent_bytes = 0;  ///< bytes of the replies, likewise
+  /**
+   * Times from stage to stage (rrdk/stages.h), for calls that Runtime::stamp_every() samples and
+   * that have a handler. This one: from the transport header until the call's chunks were read and
+   * the call could proceed.
    */
   DurationHistogram fetch;
-  DurationHistogram decode;  ///< then until its procedure was found
-  DurationHistogram queue;   ///< then until the handler's entry: the way to a worker, if it has one
+  DurationHistogram decode;   ///< then until its procedure was found
+  DurationHistogram queue;    ///< then until the handler began, including the queue of a worker
   DurationHistogram handler;  ///< then until its answer, however long it keeps the call
   /**
-   * Then until the reply was made, the way back from a worker included. Replies that reply_after()
-   * has delayed are not measured here.
+   * Then until the reply was made, including the queue back from a worker. Replies delayed by
+   * reply_after() are not measured here.
    */
   DurationHistogram reply;
-  Reserved<8> reserved = {};  ///< for what later releases add
+  Reserved<8> reserved = {};  ///< spare bytes for later releases
 };
 
 }  // namespace rrdk

@@ -1,7 +1,7 @@
 /**
- * A program in one table: each procedure with its number, handler, name, what of it may move by
- * RDMA, how large its results are, and whether it may run twice. A server's Service and a client's
- * Binding are made of it.
+ * A program in one table: the number, handler and name of each procedure, what RDMA may move, how
+ * large its results are, and whether it may run twice. It provides a server's Service and a
+ * client's Binding.
  *
  *   constexpr rrdk::Procedure kTable[] = {
  *       {.number = kWrite, .handler = write, .idempotent = false, .name = "WRITE",
@@ -14,9 +14,8 @@
  *   rrdk::must(server->add_service(kDisk.service(&site)));           // a server
  *   call.begin(kDisk, kRead).put_u64(offset);                        // a client
  *
- * A client that has none of the handlers has a table without them. Programs that others have
- * defined come as Bindings, rrdk/nfs3.h for instance; their servers make a Service of one by
- * themselves.
+ * A client without the handlers has a table without them. Programs defined elsewhere come as
+ * Bindings, such as rrdk/nfs3.h; their servers make a Service from the Binding themselves.
  */
 #pragma once
 
@@ -30,14 +29,17 @@
 namespace rrdk {
 
 /**
- * Static, or at least as long-lived as the Servers, Clients and connections that it is used with,
- * since these refer to it. It is never copied. Any thread. What is wrong with its table is told as
- * of any Binding and Service: by Server::add_service(), and at the first Call::begin().
+ * Must be static, or at least outlive the Servers, Clients and connections that it is used with,
+ * since these refer to it. It is never copied. Any thread. Mistakes in its table are reported like
+ * those of any Binding and Service: by Server::add_service(), and at the first Call::begin().
  */
 template <size_t N>
 class Program {
  public:
-  /** `table` in ascending order of numbers, each once; it is copied, texts are not. */
+  /**
+   * `table` must be in ascending order of numbers, each once; it is copied, but its strings are
+   * not.
+   */
   constexpr Program(uint32_t number, uint32_t version, const char* name,
                     const Procedure (&table)[N],
                     BreachAnswer on_breach = BreachAnswer::kGarbageArgs) noexcept
@@ -60,7 +62,7 @@ class Program {
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
-  /** For clients: Call::begin() takes a Program as it is. */
+  /** For clients: Call::begin() accepts a Program. */
   constexpr const Binding& binding() const noexcept { return binding_; }
   constexpr operator const Binding&() const noexcept { return binding_; }
   /** For Server::add_service() and Client::add_service(). */

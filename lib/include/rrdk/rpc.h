@@ -1,6 +1,11 @@
 /**
- * ONC RPC version 2 (RFC 5531): what callers and handlers see of it. Messages are written and read
- * by the library; only the answers' meanings and the credentials are public.
+ * The parts of ONC RPC version 2 (RFC 5531) that callers and handlers see: the meanings of answers,
+ * and credentials. The library writes and reads the messages.
+ *
+ *   rrdk::AuthSys identity;
+ *   identity.uid = 1000;
+ *   connection->set_auth_sys(identity);                    // a caller
+ *   std::optional<rrdk::AuthSys> who = call.auth_sys();    // a handler
  */
 #pragma once
 
@@ -22,8 +27,8 @@ enum class ReplyStat : uint32_t { kAccepted = 0, kDenied = 1 };
 /** RFC 5531 section 9, accept_stat. */
 enum class AcceptStat : uint32_t {
   kSuccess = 0,       ///< the procedure ran; results follow
-  kProgUnavail = 1,   ///< no such program here
-  kProgMismatch = 2,  ///< not this version of it; the lowest and highest one follow
+  kProgUnavail = 1,   ///< the program is not offered here
+  kProgMismatch = 2,  ///< not this version; the lowest and highest one offered follow
   kProcUnavail = 3,   ///< the program has no such procedure
   kGarbageArgs = 4,   ///< the arguments do not decode
   kSystemErr = 5,     ///< memory exhausted, or the like
@@ -50,7 +55,10 @@ enum class AuthStat : uint32_t {
   kGssCtxProblem = 14,
 };
 
-/** RFC 5531 section 8.2. Others exist; a flavour that is not named here is carried as it is. */
+/**
+ * RFC 5531 section 8.2. Others exist; a flavour that is not listed here is passed through
+ * unchanged.
+ */
 enum class AuthFlavor : uint32_t {
   kNone = 0,
   kSys = 1,
@@ -59,7 +67,9 @@ enum class AuthFlavor : uint32_t {
   kRpcsecGss = 6,
 };
 
-/** As in "garbage arguments". Never null, also for values that are none of the above. */
+/**
+ * A description such as "garbage arguments". Never null, even for values outside the enumerations.
+ */
 const char* to_string(AcceptStat status) noexcept;
 const char* to_string(RejectStat status) noexcept;
 const char* to_string(AuthStat status) noexcept;
@@ -68,27 +78,29 @@ const char* to_string(AuthFlavor flavor) noexcept;
 /** The longest body of a credential or verifier (RFC 5531 section 8.2). */
 constexpr uint32_t kMaxAuthBody = 400;
 
-/** A credential or verifier as it came: its body is opaque and lies in the message. */
+/** A credential or verifier as received: its body is opaque and lies in the message. */
 struct Credential {
   AuthFlavor flavor = AuthFlavor::kNone;
   ItemView body;
 };
 
-/** The body of an AUTH_SYS credential (RFC 5531 appendix A). Of a fixed size, copied freely. */
+/**
+ * The body of an AUTH_SYS credential (RFC 5531 appendix A). Has a fixed size, and can be copied.
+ */
 struct AuthSys {
   static constexpr uint32_t kMaxMachineName = 255;
   static constexpr uint32_t kMaxGids = 16;
 
-  uint32_t stamp = 0;  ///< of the client's own choosing
-  uint32_t uid = 0;    ///< effective ones
+  uint32_t stamp = 0;  ///< chosen by the client
+  uint32_t uid = 0;    ///< effective ids
   uint32_t gid = 0;
 
   std::string_view machine_name() const noexcept { return {name_.data(), name_length_}; }
   /** The supplementary groups. */
   std::span<const uint32_t> gids() const noexcept { return {gids_.data(), num_gids_}; }
-  /** False, and nothing changed, when `name` is longer than kMaxMachineName. */
+  /** Returns false, and changes nothing, if `name` is longer than kMaxMachineName. */
   bool set_machine_name(std::string_view name) noexcept;
-  /** False, and nothing changed, when there are more than kMaxGids. */
+  /** Returns false, and changes nothing, if there are more than kMaxGids. */
   bool set_gids(std::span<const uint32_t> gids) noexcept;
 
  private:
@@ -99,8 +111,8 @@ struct AuthSys {
 };
 
 /**
- * Reads the fields of an AUTH_SYS credential. False when its flavour is another one, when a limit
- * is exceeded, or when its body is not exactly the fields: answer AuthStat::kBadCred then.
+ * Reads the fields of an AUTH_SYS credential. Returns false if its flavour differs, a limit is
+ * exceeded, or its body is not exactly the fields; answer AuthStat::kBadCred then.
  */
 bool decode(const Credential& credential, AuthSys& to) noexcept;
 

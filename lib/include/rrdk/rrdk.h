@@ -551,10 +551,9 @@ typedef struct rrdk_connection_info {
       protocol_breaches, age_ns, idle_ns;
   /** rrdk::Ending: what ended it, and why. */
   rrdk_ended_by ended_by;
-  rrdk_errc ending_code; /**< RRDK_OK: it has not ended */
-  const char*
-      ending_refusal; /**< what the peer did, such as "no answers"; NULL if not applicable */
-  char ending[256];   /**< in words; "" while the connection is up */
+  rrdk_errc ending_code;      /**< RRDK_OK: it has not ended */
+  const char* ending_refusal; /**< what the peer did, such as "no answers", or NULL */
+  char ending[256];           /**< in words; "" while the connection is up */
 } rrdk_connection_info;
 
 /* ---- Calls (rrdk/call.h) ---- */

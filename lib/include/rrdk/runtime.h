@@ -98,8 +98,7 @@ enum class IdlePolicy {
 };
 
 struct RuntimeOptions {
-  std::vector<int> poll_cpus =
-      {};  ///< CPUs of dedicated poll threads; -1: a thread that is not pinned
+  std::vector<int> poll_cpus = {};    ///< CPUs of dedicated poll threads; -1: not pinned
   std::vector<int> worker_cpus = {};  ///< CPUs of worker threads; -1: not pinned
   uint32_t embedded_cores = 1;        ///< poll cores that the application polls (poll_cpus empty)
   /**

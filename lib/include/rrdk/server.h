@@ -339,8 +339,7 @@ struct ServerOptions {
 
 /** The ServerOptions that Server::set_limits() can change while calls are served. */
 struct ServerLimits {
-  uint32_t max_connections =
-      65536;  ///< existing connections beyond it stay; no further one is accepted
+  uint32_t max_connections = 65536;         ///< existing connections beyond it stay
   uint32_t max_connections_per_client = 0;  ///< likewise
   uint32_t first_call_timeout_ms = 30'000;  ///< counted from when the connection was accepted
   uint32_t idle_timeout_ms = 0;             ///< counted from the last call

@@ -278,8 +278,7 @@ struct Procedure {
 
 struct Service {
   const Binding* binding;  ///< must outlive the Server, or the Client and its connections
-  std::span<const Procedure>
-      procedures;           ///< copied; procedure 0 may be omitted: the library answers NULL
+  std::span<const Procedure> procedures;  ///< copied; procedure 0, NULL, may be omitted
   void* context = nullptr;  ///< passed to handlers, see also Procedure; must live as long, or until
                             ///< remove_service()
 };

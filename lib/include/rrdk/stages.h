@@ -1,11 +1,6 @@
 /**
- * Where the time of a call goes: when sampled calls passed which stage, at either end.
- *
- * Calls are sampled by their XIDs: whoever knows the rate knows which, so that two ends that sample
- * at the same rate (or where one rate is a multiple of the other) have the same calls. Calls whose
- * XIDs are neighbours are sampled together, up to eight. Each core keeps the last kStampedCalls of
- * them, and the kSlowCalls slowest of those before; Server::procedures() has how long a server's
- * calls took from stage to stage.
+ * Where the time of a call goes: the times at which sampled calls passed each stage, at either end.
+ * Server::procedures() has the times of a server's calls from stage to stage.
  *
  *   runtime->stamp_every(16);
  *   ...
@@ -15,12 +10,17 @@
  *                   rrdk::ticks_to_ns(call.at(rrdk::Stage::kAnswered) -
  *                                     call.at(rrdk::Stage::kEntered)));
  *
- * Times are ticks of the CPUs' time stamp counter, which all CPUs of a host read alike, and so all
- * processes on it: a call's two ends on one host can be set side by side. Only differences mean
- * something between hosts.
+ * Sampling: calls are chosen by their XIDs and the rate alone, so two ends that sample at the same
+ * rate (or where one rate is a multiple of the other) have the same calls. Calls with neighbouring
+ * XIDs are sampled together, up to eight. Each core keeps the last kStampedCalls of these, and the
+ * kSlowCalls slowest of those before.
  *
- * Threads: any. Cost: a multiplication and a comparison per call, and of each call that is sampled
- * some reads of the counter; nothing is allocated while calls run.
+ * Times are ticks of the CPUs' time stamp counter, which is the same for all CPUs and so all
+ * processes of a host: the two ends of a call on one host can be compared. Between hosts only
+ * differences are meaningful.
+ *
+ * Threads: any. Cost: a multiplication and a comparison per call, and a few reads of the counter
+ * for each sampled call; nothing is allocated while calls run.
  */
 #pragma once
 
@@ -33,56 +33,58 @@
 namespace rrdk {
 
 /**
- * What a call has passed. The first six are of the end that serves it, the others of the end that
- * makes it. Both begin at 0: ask StampedCall::at() for those of its own end only. In quotes, what
- * testrpc calls the part of the way that ends there.
+ * The stages of a call. The first six are those of the end that serves it, the others of the end
+ * that makes it. Both begin at 0, so ask StampedCall::at() only for those of its own end. In
+ * quotes, testrpc's name for the interval that ends at the stage.
  */
 enum class Stage : uint8_t {
   kReceived,  ///< the server has its transport header
-  /** "fetch": what was to be read of it (RDMA Reads) is there, and it was its turn. As kReceived
-      where there was nothing to read or to wait for. */
+  /**
+   * "fetch": its RDMA Reads have completed, and it could proceed. Equal to kReceived if there was
+   * nothing to read or to wait for.
+   */
   kWhole,
-  kDecoded,   ///< "decode": its procedure is found; what is left to wait for is a worker
-  kEntered,   ///< "queue": its handler begins; procedure 0, which has none: as kDecoded
+  kDecoded,   ///< "decode": its procedure is found; it may still wait for a worker
+  kEntered,   ///< "queue": its handler begins; procedure 0, which has no handler: equal to kDecoded
   kAnswered,  ///< "handler": its handler has answered
   kReplied,   ///< "reply": its reply is about to be handed to the driver
 
   kSubmitted = 0,  ///< Call::submit()
-  kStarted,        ///< "wait": it has a credit, and a slot: its Send is made
+  kStarted,        ///< "wait": it has a credit and a slot, and its Send is made
   kPosted,         ///< "post": its Send is about to be handed to the driver
-  kSeen,           ///< its reply has come, and belongs to it
+  kSeen,           ///< its reply has come, and was matched to it
   kCalled,         ///< "complete": its callback begins
   kEnded,          ///< "callback": its callback has returned
 };
 
 constexpr size_t kStages = 6;  ///< of one end, at most
 
-/** How many each core keeps, in both directions together. */
+/** The number of sampled calls that each core keeps, in both directions together. */
 constexpr size_t kStampedCalls = 1024;
-/** How many slow ones it keeps besides (Runtime::slow_calls()), in both directions together. */
+/** The number of slow calls that it keeps besides (Runtime::slow_calls()), likewise. */
 constexpr size_t kSlowCalls = 64;
 
 /** One call, from one end. */
 struct StampedCall {
-  bool made = false;        ///< by this end, rather than served
+  bool made = false;        ///< by this end; otherwise served
   uint64_t connection = 0;  ///< ConnectionInfo::id, of this process; 0: see `program`
   uint32_t xid = 0;
-  uint32_t program = 0;  ///< 0, as those around it: it was refused before these were known
+  uint32_t program = 0;  ///< 0, as the fields around it, if it was refused before these were known
   uint32_t version = 0;
   uint32_t procedure = 0;
   /**
-   * 0: it has not passed that one, as a call that was refused has no handler; or, of kPosted and
-   * kReplied, more than eight sampled calls of its connection were posted at once.
+   * 0 if it has not passed the stage: a refused call, for example, has no handler. kPosted and
+   * kReplied are also 0 if more than eight sampled calls of its connection were posted at once.
    */
   std::array<uint64_t, kStages> ticks = {};
 
-  /** When it passed that stage of its end. */
+  /** When it passed a stage of its end. */
   uint64_t at(Stage stage) const noexcept { return ticks[static_cast<size_t>(stage)]; }
 };
 
-/** A length of time. */
+/** Converts a length of time. */
 uint64_t ticks_to_ns(uint64_t ticks) noexcept;
-/** What a stage that is passed now would have. */
+/** The current time in ticks. */
 uint64_t now_ticks() noexcept;
 
 }  // namespace rrdk

@@ -1,5 +1,5 @@
 /**
- * One RPC over TCP (RFC 5531 sections 9 and 11): for what precedes the data path, as the MOUNT
+ * One RPC over TCP (RFC 5531 sections 9 and 11), for what precedes the data path, as the MOUNT
  * protocol precedes NFS (RFC 1813 appendix I).
  *
  *   rrdk::TcpArguments args;
@@ -10,8 +10,8 @@
  *   rrdk::Fragment bytes{results->data(), static_cast<uint32_t>(results->size())};
  *   rrdk::Decoder decoder(std::span(&bytes, 1));  // rrdk/xdr.h; `results` and `bytes` outlive it
  *
- * Blocks, for set-up only; never call it from a handler or callback, but on a thread of your own,
- * or on the Runtime's helper (Runtime::run_aside() in rrdk/runtime.h). Any thread.
+ * Threads: any. It blocks, for set-up only. Never call it from a handler or callback; use a thread
+ * of your own, or the Runtime's helper (Runtime::run_aside() in rrdk/runtime.h).
  */
 #pragma once
 
@@ -26,7 +26,9 @@
 
 namespace rrdk {
 
-/** Arguments in XDR (RFC 4506), of words and strings; less than 2 GiB together with the header. */
+/**
+ * Arguments in XDR (RFC 4506), made of words and strings; less than 2 GiB together with the header.
+ */
 class TcpArguments {
  public:
   void put_u32(uint32_t value);
@@ -46,23 +48,24 @@ struct TcpCall {
   uint32_t procedure = 0;
   TcpArguments args;
   /**
-   * For all of it, all addresses together. Resolving a name counts, but is not cut short. An
-   * address that takes the call and does not answer has its share; then the call is made at the
+   * For the whole call, all addresses together. Resolving a name counts, but is not cut short. An
+   * address that accepts the call and does not answer has its share; then the call is made at the
    * next one, and may run twice.
    */
   uint32_t timeout_ms = 5000;
-  uint32_t longest_reply = 64 << 10;  ///< bytes, RPC header included; a longer one is kNotAPeer
+  uint32_t longest_reply = 64 << 10;  ///< bytes, RPC header included; a longer reply is kNotAPeer
 };
 
 /**
- * Connects, from a port that is not privileged, calls with AUTH_SYS (RFC 5531 appendix A) as this
+ * Connects from a port that is not privileged, calls with AUTH_SYS (RFC 5531 appendix A) as this
  * process's effective user and group, without further groups, and closes. Returns the results' XDR.
  *
- * Errors: kNotFound (no such host), kRefused (nothing listens there, or the server says that it can
- * not decode the arguments, or that it failed), kUnsupported (no such program, version or procedure
- * there, or another version of RPC), kPermission (the credential is refused), kTimeout,
- * kConnectionLost, kNotAPeer (what answers is no RPC reply, or too long), kSystem. Of a host with
- * several addresses it is the error of the last one that took the call; if none did, of the last.
+ * Errors: kNotFound (no such host), kRefused (nothing listens there, or the server says that it
+ * cannot decode the arguments, or that it failed), kUnsupported (no such program, version or
+ * procedure there, or another version of RPC), kPermission (the credential is refused), kTimeout,
+ * kConnectionLost, kNotAPeer (the answer is not an RPC reply, or too long), kSystem. For a host
+ * with several addresses it is the error of the last one that accepted the call, or else of the
+ * last one.
  */
 [[nodiscard]] Result<std::vector<std::byte>> call_over_tcp(const TcpCall& call);
 

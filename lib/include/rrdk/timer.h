@@ -1,7 +1,7 @@
 /**
- * When an application next wants to run on a poll core. A core that sleeps (IdlePolicy::kAdaptive),
- * or whose reactor sleeps on Runtime::wake_fd(), wakes for it: a load generator's next call, a
- * lease that expires, a periodic job.
+ * A Timer runs a function of the application on a poll core at a given time. A core that sleeps
+ * (IdlePolicy::kAdaptive), or whose reactor sleeps on Runtime::wake_fd(), wakes for it: for a load
+ * generator's next call, a lease that expires, or a periodic job.
  *
  *   void beat(rrdk::Timer& timer, void* site) {
  *     static_cast<Site*>(site)->renew_leases();
@@ -10,14 +10,14 @@
  *   auto timer = rrdk::must(rrdk::Timer::create(*runtime, 0, beat, &site));
  *   timer->start(rrdk::Runtime::now_ns());
  *
- * A reactor of its own needs no more than it has for calls: poll() runs what is due, and when
- * arm_wake() has returned true, wake_fd() becomes readable as soon as a timer is due, also one that
- * is started after that.
+ * Reactors: an application's own reactor needs nothing beyond what calls need: poll() runs what is
+ * due, and after arm_wake() has returned true, wake_fd() becomes readable as soon as a timer is
+ * due, even one that is started later.
  *
- * Threads: start() and stop() are meant for the core's thread (callbacks, handlers, and whoever
- * polls an embedded core), where they cost a few nanoseconds, allocate nothing and take effect at
- * once. Other threads may call them too: start() then takes effect on the core's next pass, and
- * stop() waits for the core (see "Waiting" in rrdk/runtime.h), for 5 seconds at most.
+ * Threads: start() and stop() are meant for the core's thread (callbacks, handlers, and the thread
+ * that polls an embedded core), where they cost a few nanoseconds, allocate nothing and take effect
+ * at once. Other threads may call them too: start() then takes effect on the core's next pass, and
+ * stop() waits for the core (see "Waiting" in rrdk/runtime.h), at most 5 seconds.
  */
 #pragma once
 
@@ -31,30 +31,33 @@ namespace rrdk {
 
 class Timer {
  public:
-  /** In a pass of the core. As with any callback there: it does not block, throw, poll or destroy
-      this timer. It may start it again, or stop it. */
+  /**
+   * Runs during a pass of the core. Like any callback there, it must not block, throw, poll or
+   * destroy this timer. It may start it again, or stop it.
+   */
   using Fire = void (*)(Timer& timer, void* argument);
 
   /**
-   * A timer of core `core`, not running. `runtime` outlives it, which is not checked.
-   * Errors: kInvalidArgument (there is no such core, or no `fire`).
+   * Creates a timer of core `core`, which is not running. `runtime` must outlive it, which is not
+   * checked. Errors: kInvalidArgument (no such core, or no `fire`).
    */
   [[nodiscard]] static Result<std::unique_ptr<Timer>> create(Runtime& runtime, uint32_t core,
                                                              Fire fire, void* argument);
-  /** Stops it as stop() does. */
+  /** Stops as stop() does. */
   ~Timer();
   Timer(const Timer&) = delete;
   Timer& operator=(const Timer&) = delete;
 
   /**
-   * Fires once, at the first pass of the core at or after `due_ns` on Runtime::now_ns()'s clock; a
-   * time that has passed is due at once. A timer that runs is moved to the new time.
+   * Fires once, at the first pass of the core at or after `due_ns` on the clock of
+   * Runtime::now_ns(); a time in the past is due at once. If the timer is running, it is moved to
+   * the new time.
    */
   void start(uint64_t due_ns);
   /**
-   * It does not fire any more, once this has returned. Where another thread's core has not been
-   * polled for 5 seconds, it returns all the same: nothing is begun then, but a Fire that is
-   * running there may still run.
+   * Stops the timer: it does not fire any more once this has returned. If another thread's core has
+   * not been polled for 5 seconds, stop() returns nevertheless: no Fire begins after that, but one
+   * that is running there may still run.
    */
   void stop();
 

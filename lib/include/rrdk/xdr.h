@@ -492,15 +492,13 @@ class Encoder {
   bool put_reference(MemorySpan bytes, Ddp ddp) noexcept;
   bool can_refer_to(const ItemView& bytes) const noexcept;
 
-  std::byte* next_ = nullptr;  // where the next byte goes
-  std::byte* end_ =
-      nullptr;  // end of the writable space: the buffer's end, or where `limit_` is reached
+  std::byte* next_ = nullptr;        // where the next byte goes
+  std::byte* end_ = nullptr;         // where the buffer or `limit_` ends
   std::byte* start_ = nullptr;       // where the piece being written began
   std::byte* buffer_end_ = nullptr;  // end of the buffer being written
-  std::byte* open_at_ =
-      nullptr;             // `next_` after put_bytes(); differs once anything else was written
-  uint32_t open_pad_ = 0;  // bytes before it that the next put_bytes() may overwrite
-  RegionId region_ = kNoRegion;  // region of that buffer
+  std::byte* open_at_ = nullptr;     // `next_` after put_bytes(), until something else is written
+  uint32_t open_pad_ = 0;            // bytes before it that the next put_bytes() may overwrite
+  RegionId region_ = kNoRegion;      // region of that buffer
   uint32_t first_size_;
   uint64_t limit_;
   Message& message_;
