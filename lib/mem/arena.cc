@@ -32,10 +32,12 @@ tl::unexpected<Error> system_failure(const char* call, size_t bytes, int error) 
                                   " bytes: " + base::system_message(error));
 }
 
-// Between looks at what is left for others: somebody else may be taking memory at the same time.
+// Between checks of what is left for others, since other processes may be taking memory at the same
+// time.
 constexpr size_t kStep = size_t{256} << 20;
 
-// Page tables too, so that no first access faults. Kernels before 5.14 do not know the advice.
+// Fills page tables too, so that no first access faults. Kernels before 5.14 do not know the
+// advice.
 void populate(std::byte* base, size_t length, size_t page_size) {
   if (madvise(base, length, MADV_POPULATE_WRITE) == 0)
     return;
@@ -73,7 +75,7 @@ Result<Arena> Arena::create_of_pages(const ArenaOptions& options, size_t page_si
   const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge ? MFD_HUGETLB : 0u);
   arena.fd_ = memfd_create("rrdk", flags);
   if (arena.fd_ < 0) {
-    // Without hugetlbfs in the kernel there are no hugepages, which the caller can live with.
+    // Without hugetlbfs in the kernel there are no hugepages, which the caller can handle.
     if (huge && (errno == EINVAL || errno == ENODEV || errno == ENOENT || errno == ENOSYS))
       return fail(Errc::kNoMemory, "no hugepage support");
     return system_failure("memfd_create", arena.length_, errno);
@@ -84,20 +86,20 @@ Result<Arena> Arena::create_of_pages(const ArenaOptions& options, size_t page_si
 }
 
 Result<void> Arena::map(const ArenaOptions& options, size_t page_size) {
-  // A memfd is made with mode 0777, and whoever holds a descriptor of any kind can open it again.
+  // A memfd is made with mode 0777, and a process that has any descriptor for it can open it again.
   if (fchmod(fd_, S_IRUSR | S_IWUSR) != 0)
     return system_failure("fchmod", length_, errno);
   if (Result<void> allowed = check_process_limits(length_); !allowed)
     return allowed;
   if (ftruncate(fd_, static_cast<off_t>(length_)) != 0)
     return system_failure("ftruncate", length_, errno);
-  // Without MAP_NORESERVE, mmap takes all hugepages now or fails: a later fault finds its page.
+  // Without MAP_NORESERVE, mmap takes all hugepages now or fails, so a later fault finds its page.
   void* address = mmap(nullptr, length_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
   if (address == MAP_FAILED)
     return system_failure("mmap", length_, errno);
   base_ = static_cast<std::byte*>(address);
-  // With F_SEAL_FUTURE_WRITE (Linux 5.1) mappings that are there stay writable, others cannot be
-  // made, and holes cannot be punched.
+  // With F_SEAL_FUTURE_WRITE (Linux 5.1) existing mappings stay writable, others cannot be made,
+  // and holes cannot be punched.
   constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
   if (fcntl(fd_, F_ADD_SEALS, kSeals) != 0)
     return errno == EINVAL ? fail(Errc::kSystem,
@@ -119,7 +121,7 @@ Result<void> Arena::fill(size_t offset, size_t length) {
   return {};
 }
 
-// Of ordinary pages the kernel has always enough: it kills somebody for them.
+// The kernel never lacks ordinary pages: it kills a process to get them.
 Result<void> Arena::fill_all() {
   for (size_t done = 0; done < length_; done += std::min(kStep, length_ - done)) {
     if (!huge_) {

@@ -1,4 +1,5 @@
-// Memory that another process can map too: a sealed memfd, mapped here for as long as the Arena is.
+// Memory that another process can map too: a sealed memfd, which stays mapped here for the Arena's
+// lifetime.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +17,9 @@ struct ArenaOptions {
   bool prefault = true;
 };
 
-// The descriptor is sealed: the file cannot change its size, and but for this mapping it can only
-// be read. So whoever it is passed to can neither write here nor take pages away, and knows that
-// nobody else can take them away under its own mapping.
+// The descriptor is sealed: the size of the file cannot change, and apart from this mapping the
+// file can only be read. So a process that receives it can neither write here nor remove pages, and
+// knows that no other process can remove them under its own mapping.
 class Arena {
  public:
   // Errors: kNoMemory, kSystem.
@@ -36,9 +37,8 @@ class Arena {
   }
   ~Arena();
 
-  // Allocates these pages, and fails if there are not enough: touching them would report nothing.
-  // Ordinary pages are not compared with what is available: the kernel takes them from whomever it
-  // likes.
+  // Allocates these pages, and fails if there are not enough, which touching them would not report.
+  // Ordinary pages are not compared with what is available: the kernel takes them from any process.
   Result<void> fill(size_t offset, size_t length);
 
   std::byte* base() const { return base_; }

@@ -44,7 +44,7 @@ bool HeapCharge::take(uint64_t bytes) noexcept {
   return true;
 }
 
-// One unit more than is needed stays, so that small steps up and down cost nothing.
+// One unit more than is needed is kept, so that small steps up and down cost nothing.
 void HeapCharge::give(uint64_t bytes) noexcept {
   if (parts_.empty())
     return;
@@ -54,14 +54,14 @@ void HeapCharge::give(uint64_t bytes) noexcept {
   remove_units(std::max(least_, (bytes_ + kUnitBytes - 1) / kUnitBytes + 1));
 }
 
-// Of whichever node has most; after a failure nobody asks again for a while.
+// Takes a unit from the node that has most. After a failure there is no new attempt for a while.
 bool HeapCharge::add_unit() noexcept {
   constexpr uint64_t kPutOffNs = 1'000'000;
   const uint64_t now = base::Tsc::now_ns();
   if (now < not_before_ns_)
     return false;
   for (Part& part : parts_)
-    part.left = part.budget->left();  // which changes while others get and put
+    part.left = part.budget->left();  // this changes while buffers are taken and given back
   std::ranges::sort(parts_, std::greater(), &Part::left);
   for (Part& part : parts_) {
     if (!part.budget->set_unit_aside())

@@ -1,8 +1,8 @@
-// Memory of the heap that counts as part of a Memory's budget: what is charged, elastic classes can
-// not have. In units, of whichever NUMA nodes have them. Where no class is elastic there is no
-// budget to charge, and all is granted.
+// Heap memory that counts against a Memory's budget: elastic classes cannot use what is charged. It
+// is charged in units, from any NUMA node that has them. If no class is elastic there is no budget
+// to charge, and everything is granted.
 //
-// Any thread. The Memory outlives it.
+// Any thread. The Memory must outlive it.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,18 @@ namespace rrdk::mem {
 
 class Slabs;
 
-// Bytes that the elastic classes of all nodes may have; 0: none is elastic.
+// The bytes that the elastic classes of all nodes may use; 0: no class is elastic.
 uint64_t elastic_budget(Memory& memory) noexcept;
 
 class HeapCharge {
  public:
-  // `reserve` bytes of the budget are for this at once, and for good, if they can be had.
+  // Takes `reserve` bytes of the budget at once and keeps them, if they are available.
   explicit HeapCharge(Memory& memory, uint64_t reserve = 0);
   ~HeapCharge();
   HeapCharge(const HeapCharge&) = delete;
   HeapCharge& operator=(const HeapCharge&) = delete;
 
-  // False: the budget is used up, and nothing was charged.
+  // Returns false if the budget is used up; nothing was charged then.
   bool take(uint64_t bytes) noexcept;
   void give(uint64_t bytes) noexcept;
 
@@ -34,7 +34,7 @@ class HeapCharge {
   struct Part {
     Slabs* budget;
     uint64_t units = 0;
-    uint64_t left = 0;  // bytes, at the last look
+    uint64_t left = 0;  // bytes, at the last check
   };
 
   bool add_unit() noexcept;
@@ -43,9 +43,9 @@ class HeapCharge {
   std::mutex lock_;
   std::vector<Part> parts_;     // one for each node
   uint64_t units_ = 0;          // of all parts
-  uint64_t least_ = 0;          // units that stay
+  uint64_t least_ = 0;          // units that are kept
   uint64_t bytes_ = 0;          // that are charged
-  uint64_t not_before_ns_ = 0;  // there was nothing left
+  uint64_t not_before_ns_ = 0;  // after a failure: no new attempt before this time
 };
 
 }  // namespace rrdk::mem

@@ -1,19 +1,19 @@
-// What peers hold of a Memory's buffers: those into which the chunks of their calls are read, and
-// those of results that wait to be sent.
+// How many of a Memory's buffers peers hold: those into which the chunks of their calls are read,
+// and those of results that wait to be sent.
 //
-// A peer, over all of its connections, may hold as many buffers of a size class as are left for
-// everybody else, while that is half of the class or more. Then each of the n peers that are there
-// has a share, 1/(n+1) of the class. Peers are those with connections, whether they hold anything
-// or not: a share that was computed from what is left at the moment would be half of it for the
-// first peer, a quarter for the next, and nothing after some peers that give nothing back. The last
-// eighth is for results, and for peers that hold next to nothing: a quarter of the class divided by
-// (n+1)^2. However many peers come one after the other, the sum of that is less than this eighth. A
-// peer that holds nothing may have a first buffer in any case, and what one call needs if the last
-// eighth stays, or if others have nearly nothing. So a newcomer finds buffers while there are fewer
-// peers than half of the buffers in that eighth.
+// A peer, with all of its connections, may hold as many buffers of a size class as are left for all
+// others, as long as that is half of the class or more. Otherwise each of the n present peers has a
+// share, 1/(n+1) of the class. A peer is present if it has connections, whether it holds anything
+// or not. A share computed from what is left at the moment would be half of that for the first
+// peer, a quarter for the next, and nothing after some peers that give nothing back. The last
+// eighth is for results, and for peers that hold very little: a quarter of the class divided by
+// (n+1)^2. However many peers come one after the other, the sum of these is less than this eighth.
+// A peer that holds nothing may have a first buffer in any case, and also what one call needs if
+// the last eighth stays free, or if others have nearly nothing. So a newcomer finds buffers as long
+// as there are fewer peers than half of the buffers in that eighth.
 //
-// Elastic classes are one budget: what a peer holds of all of them together, in bytes, is compared
-// with what could be had now.
+// Elastic classes share one budget: the bytes that a peer holds in all elastic classes are compared
+// with what is available now.
 #pragma once
 
 #include <algorithm>
@@ -32,19 +32,19 @@ namespace rrdk::mem {
 class Pool;
 class Slabs;
 
-// How much one peer has or would have, and whether it is to have it; in buffers or in bytes.
+// How much one peer has or would have, to decide whether it may; in buffers or in bytes.
 struct Claim {
   uint64_t held;
   bool alone = false;    // all for one call of a peer that had nothing
   uint32_t at_hand = 0;  // of these, buffers that are not counted as lent yet
 };
 
-// The rule above, with `left` of the `whole` and so many peers. More left never makes a claim less
-// fair: a lower bound of it will do where that is enough.
+// The rule above, with `left` of the `whole` and `peers` peers. A larger `left` never makes a claim
+// less fair, so a lower bound suffices if the claim is fair with it.
 constexpr bool is_fair(const Claim& claim, uint64_t left, uint64_t whole, uint64_t peers) noexcept {
   constexpr uint64_t kLastPart = 8;
   const uint64_t held_by_all = claim.held * (peers + 1);
-  const bool has_share = held_by_all <= whole;  // and what follows does not overflow
+  const bool has_share = held_by_all <= whole;  // and the following does not overflow
   if (has_share && held_by_all * (peers + 1) <= whole / 4) [[likely]]
     return true;
   if (left < whole / kLastPart)
@@ -52,7 +52,7 @@ constexpr bool is_fair(const Claim& claim, uint64_t left, uint64_t whole, uint64
   return claim.alone || (claim.held <= left && (left >= whole / 2 || has_share));
 }
 
-// Of all peers of one Memory. Any thread.
+// The loans to all peers of one Memory. Any thread.
 class Loans {
  public:
   static constexpr uint32_t kSizes = 32;  // capacities are powers of two
@@ -61,11 +61,11 @@ class Loans {
     return static_cast<uint32_t>(std::bit_width(capacity)) - 1;
   }
 
-  // Before the first loan: the Memory has `count` more of these.
+  // Before the first loan: the Memory has `count` more buffers of this capacity.
   void add(uint32_t capacity, uint32_t count) noexcept;
-  // Or it has an elastic class, which lives out of `budget`.
+  // The same for an elastic class, which uses `budget`.
   void add_elastic(const Pool& pool, const Slabs& budget);
-  // Of a class of a fixed count.
+  // For a class with a fixed count.
   uint32_t lent(uint32_t capacity) const noexcept {
     return classes_[size_of(capacity)].lent.load(std::memory_order_relaxed);
   }
@@ -74,26 +74,26 @@ class Loans {
   friend class Borrower;
   struct Class {
     uint32_t count = 0;
-    std::vector<const Pool*> elastic = {};  // one for each node; none if the count is fixed
+    std::vector<const Pool*> elastic = {};  // one for each node; empty if the count is fixed
     std::atomic<uint32_t> lent = 0;         // of a fixed count
   };
 
   bool elastic(uint32_t size) const noexcept { return !classes_[size].elastic.empty(); }
   // loans_datapath.cc
   bool is_fair(const Claim& claim, uint64_t left, uint64_t whole) const noexcept;
-  // They compare with what no class has taken first, since that is cheap to know; to count what all
-  // classes have at home is not.
+  // These compare with the unused budget first, since that is cheap to determine; counting the free
+  // buffers of all classes is not.
   bool is_fair_for(uint32_t size, const Claim& claim) const noexcept;
   bool is_fair_at_all(const Claim& claim) const noexcept;
 
   std::array<Class, kSizes> classes_;
-  std::array<uint8_t, kSizes> sizes_{};  // of the classes that there are
+  std::array<uint8_t, kSizes> sizes_{};  // of the existing classes
   uint32_t num_sizes_ = 0;
   std::vector<const Slabs*> budgets_;  // by node, of the elastic classes
   uint64_t elastic_bytes_ = 0;         // of all budgets
   std::atomic<uint32_t> peers_ = 0;    // that have connections
   std::atomic<uint32_t> waiting_ = 0;  // connections with calls that wait for the pools
-  std::atomic<uint64_t> missing_ = 0;  // times that there was no buffer for a result
+  std::atomic<uint64_t> missing_ = 0;  // how often there was no buffer for a result
   std::atomic<uint64_t> exposed_ = 0;  // bytes
 };
 
@@ -101,14 +101,14 @@ class Loans {
 enum class Shortage : uint8_t {
   kNone,
   kPool,   // buffers: others have them
-  kShare,  // its own peer's other calls: the peer has its share
+  kShare,  // other calls of its own peer, which has used its share
 };
 
 class Borrower;
 struct ReleaseBorrower {
   void operator()(Borrower* borrower) const noexcept;
 };
-// The peer is known. Buffers that were lent to it may come back later.
+// Releases the owner's reference to a peer. Buffers that were lent to it may come back later.
 using BorrowerRef = std::unique_ptr<Borrower, ReleaseBorrower>;
 
 // One peer. Any thread.
@@ -118,34 +118,33 @@ class Borrower {
   Borrower(const Borrower&) = delete;
   Borrower& operator=(const Borrower&) = delete;
 
-  // It has one connection more, or one less.
+  // Called when it has one connection more, or one less.
   void join() noexcept;
   void part() noexcept;
 
-  // loans_datapath.cc
-  // A buffer on loan; with `alone`, for one call of a peer that held nothing before it. Empty:
-  // `shortage` says why.
+  // Lends a buffer; with `alone`, for one call of a peer that held nothing before. If the result is
+  // empty, `shortage` says why.
   Buffer get(uint32_t size, bool alone, Shortage& shortage) noexcept;
-  // A buffer that somebody took for this peer counts as lent from now on. It may exceed the share,
-  // so that exceeded() holds up the next call.
+  // A buffer that was taken for this peer counts as lent from now on. It may exceed the share, so
+  // that exceeded() delays the next call.
   void lend(Buffer& buffer) noexcept;
 
-  // It holds nothing.
+  // Whether it holds nothing.
   bool idle() const noexcept { return (bytes_.load(std::memory_order_relaxed) & ~kOwned) == 0; }
-  // Whether it holds more than its share: since others have come, or by lend().
+  // Whether it holds more than its share, because others have come, or because of lend().
   bool exceeded() const noexcept { return !idle() && exceeds(); }
 
-  // Of memory that the peer may read, so that no peer has all: at most `most` bytes for all peers,
-  // shared as the buffers are. False: not now.
+  // Counts memory that the peer may read, so that no peer has all: at most `most` bytes for all
+  // peers, shared as the buffers are. Returns false if the peer must wait.
   bool expose(uint64_t bytes, uint64_t most) noexcept;
   void unexpose(uint64_t bytes) noexcept;
 
-  // There was no buffer for a result of this peer's call.
+  // Counts that there was no buffer for a result of this peer's call.
   void note_missing() noexcept { loans_.missing_.fetch_add(1, std::memory_order_relaxed); }
-  // Of all peers.
+  // For all peers.
   uint64_t missing() const noexcept { return loans_.missing_.load(std::memory_order_relaxed); }
 
-  // A connection of this peer begins, or ceases, to wait.
+  // Called when a connection of this peer begins, or ceases, to wait.
   void change_wait(Shortage from, Shortage to) noexcept;
   // Whether others wait for what a connection of this peer holds; the connection itself waits for
   // `own`.
@@ -173,14 +172,15 @@ class Borrower {
 
   Memory& memory_;
   Loans& loans_;
-  // Of all buffers that it holds, and kOwned while it has an owner; at 0 it ends. A loan changes
-  // this count alone where it can: a locked instruction waits for all stores before it, also for
-  // those to cache lines that a peer has.
+  // Bytes of all buffers that it holds, and kOwned while it has an owner; at 0 it is destroyed. A
+  // loan changes only this count if possible: a locked instruction waits for all stores before it,
+  // including those to cache lines that a peer has.
   std::atomic<uint64_t> bytes_ = kOwned;
   std::atomic<uint32_t> connections_ = 0;
   std::atomic<uint32_t> waiting_ = 0;  // connections with calls that wait for the share
   std::atomic<uint64_t> exposed_ = 0;  // bytes
-  std::array<std::atomic<uint32_t>, Loans::kSizes> held_{};  // buffers, of classes of a fixed count
+  // buffers, of classes with a fixed count
+  std::array<std::atomic<uint32_t>, Loans::kSizes> held_{};
 };
 
 }  // namespace rrdk::mem

@@ -52,7 +52,7 @@ uint64_t Borrower::elastic_held() const noexcept {
   return all - std::min(all, fixed);
 }
 
-// With one more, which has been taken and which lend() is to count.
+// Whether the peer may hold one buffer more, which has been taken and will be counted by lend().
 bool Borrower::may_hold(uint32_t capacity, bool alone) const noexcept {
   const uint32_t size = Loans::size_of(capacity);
   const uint64_t held_now = loans_.elastic(size) ? elastic_held() + capacity : held(size) + 1;

@@ -61,7 +61,7 @@ size_t fixed_bytes(const std::vector<SizeClass>& classes) {
   return bytes;
 }
 
-// What elastic classes may have on each node.
+// Returns what elastic classes may use on each node.
 Result<uint64_t> elastic_bytes(const MemoryOptions& options, const std::vector<SizeClass>& classes,
                                size_t nodes) {
   const uint64_t fixed = fixed_bytes(classes);
@@ -100,7 +100,7 @@ Result<std::vector<int>> check_nodes(std::vector<int> nodes) {
 }
 
 // What a thread leaves in its caches when it gives its EAL identity back would be lost until
-// another thread gets the same.
+// another thread gets the same identity.
 void flush_caches(unsigned lcore, void* impl) {
   for (Memory::Impl::Node& node : static_cast<Memory::Impl*>(impl)->nodes) {
     for (const std::unique_ptr<mem::Pool>& pool : node.pools)
@@ -185,7 +185,7 @@ Result<void> Memory::Impl::add_fixed(Node& node, const std::vector<SizeClass>& c
                              .length = node.arena.length(),
                              .fd = node.arena.fd(),
                              .fd_offset = 0});
-  // Largest first: each power of two then starts at a multiple of itself.
+  // Largest first, so that each power of two starts at a multiple of itself.
   std::byte* base = node.arena.base();
   for (auto c = classes.rbegin(); c != classes.rend(); ++c) {
     if (c->count == 0)
@@ -256,7 +256,7 @@ bool Memory::Impl::complete(const Memory& memory) const {
   return complete;
 }
 
-// What is still out there can be given back at any time, so what it lies in stays.
+// Buffers that are still in use can be given back at any time, so their memory is kept.
 void Memory::Impl::end(Memory* memory) {
   if (!memory->impl_->complete(*memory))
     return base::keep_for_good(std::shared_ptr<const void>(memory, [](const void*) {}));
@@ -320,7 +320,7 @@ uint64_t Memory::registrations() const noexcept {
   return impl_->regions.added();
 }
 
-// Running out of buffers, and of registrations, on purpose.
+// Makes buffers and registrations run out on purpose.
 void Memory::Impl::set_faults(const FaultPlan& plan) {
   no_buffers.set(plan.seed, plan.no_buffers.rate, plan.no_buffers.every);
   no_registration.set(~plan.seed, plan.registration.rate, plan.registration.every);

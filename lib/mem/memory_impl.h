@@ -1,4 +1,4 @@
-// What a Memory is made of.
+// The parts of a Memory.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ namespace rrdk {
 struct FaultPlan;
 
 namespace mem {
-// For messages: what gives a class more buffers.
+// For messages: how to give a class more buffers.
 inline const char* remedy_for(const PoolAudit& pool) noexcept {
   return pool.elastic ? "raise MemoryOptions::bytes"
                       : "enlarge that class in MemoryOptions::classes";
@@ -32,23 +32,23 @@ inline const char* remedy_for(const PoolAudit& pool) noexcept {
 
 struct Memory::Impl {
   static constexpr uint32_t kSizes = 33;  // powers of two up to 2^32
-  // The power of two that is not less than `size`.
+  // The smallest power of two that is not less than `size`.
   static uint32_t size_index(uint32_t size) noexcept {
     return static_cast<uint32_t>(std::bit_width(size == 0 ? 0 : size - 1));
   }
 
   struct Node {
     int numa_node;
-    // Of the classes of fixed counts; empty if there are none.
+    // For the classes with fixed counts; empty without such a class.
     mem::Arena arena = {};
     RegionId region = kNoRegion;
-    // Of the elastic ones; null if there are none.
+    // For the elastic classes; null without such a class.
     std::unique_ptr<mem::Slabs> slabs = {};
     std::vector<std::unique_ptr<mem::Pool>> pools = {};  // ascending by buffer size
   };
-  // The pool of the smallest class of at least 2^i bytes; null if there is none.
+  // The pool of the smallest class of at least 2^i bytes; null if there is no such class.
   using Smallest = std::array<mem::Pool*, kSizes>;
-  // Memory of one RegisteredMemory: its own arena, or a descriptor of the application's memory.
+  // The memory of one RegisteredMemory: its own arena, or a descriptor of the application's memory.
   struct Registration {
     mem::Arena arena = {};
     int adopted_fd = -1;
@@ -59,9 +59,9 @@ struct Memory::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  // Whether nothing of it is out any more; else errors in the log say what is.
+  // Whether everything has been given back; otherwise logs errors that say what has not.
   bool complete(const Memory& memory) const;
-  // Nobody uses it any more.
+  // Called when the Memory is no longer used.
   static void end(Memory* memory);
 
   Result<void> add_node(const std::vector<SizeClass>& ascending, int numa_node,
@@ -80,7 +80,7 @@ struct Memory::Impl {
     return quick.load(std::memory_order_relaxed)[node][index];
   }
   mem::BufferSlot* get_elsewhere(uint32_t size) noexcept;
-  // From the class that is large enough and from no other, on whichever node.
+  // Takes a buffer of the class that is large enough, and of no other class, on any node.
   mem::BufferSlot* get_of_class(uint32_t index) noexcept;
   void count_missing(uint32_t index) noexcept;
   template <typename Take>
@@ -89,12 +89,12 @@ struct Memory::Impl {
   base::Users users;  // Runtimes
 
   std::vector<Node> nodes;
-  // The smallest class of at least 2^i bytes; past the last one if there is none.
+  // The smallest class of at least 2^i bytes; past the last one if there is no such class.
   std::array<uint8_t, kSizes> first_class{};
   uint32_t largest_buffer = 0;
   std::vector<Smallest> smallest;  // by node
-  // `quick` is looked at first. It is `smallest`; or `nothing`, while buffers run out on purpose,
-  // so that each get() then comes to where the dice are rolled.
+  // `quick` is checked first. It is `smallest`; or `nothing` while buffers run out on purpose, so
+  // that each get() takes the path that makes the random decision.
   std::vector<Smallest> nothing;
   std::atomic<const Smallest*> quick = nullptr;
   mem::Loans loans;

@@ -51,7 +51,7 @@ Result<std::unique_ptr<Pool>> Pool::create(const PoolOptions& options) {
                                             " bytes: make them larger, or fewer");
   std::unique_ptr<Pool> pool(new Pool(options, shift));
   if (options.cached != 0) {
-    // Pages that are zero, and not there until a core uses the cache that lies in them.
+    // Zero pages, which are not allocated until a core uses the cache in them.
     void* caches = mmap(nullptr, sizeof(Cache) * RTE_MAX_LCORE, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (caches == MAP_FAILED)
@@ -116,14 +116,14 @@ uint32_t Pool::remove_free_slabs() noexcept {
   return before - slabs();
 }
 
-// How many buffers are missing from the slab that has the most at home.
+// Returns how many buffers are missing from the slab with the most free ones.
 uint32_t Pool::fewest_missing() const noexcept {
   const uint32_t most = *std::max_element(home_of_.get(), home_of_.get() + options_.slabs);
   return options_.per_slab - most;
 }
 
-// The buffers from `first` on have been counted. Those of slabs that are not all home go back to
-// the depot, in their order.
+// The buffers from `first` on have been counted. Those of slabs that are not completely free go
+// back to the depot, in their order.
 void Pool::give_back_free(uint32_t first) noexcept {
   Depot::Chain stay;
   uint32_t taken = 0;
@@ -136,7 +136,7 @@ void Pool::give_back_free(uint32_t first) noexcept {
       stay.add(slot);
       continue;
     }
-    if (slots_.index_of(slab, 0) == slot->index) {  // once for each
+    if (slots_.index_of(slab, 0) == slot->index) {  // once for each slab
       slabs_.fetch_sub(1, std::memory_order_relaxed);
       options_.budget->give_back(slab, *this);
     }
@@ -144,7 +144,7 @@ void Pool::give_back_free(uint32_t first) noexcept {
   for (uint32_t slab = 0; slab < options_.slabs; ++slab)
     home_of_[slab] = 0;
   depot_.took(taken);
-  // What came back meanwhile counts, and what only goes back to its place does not.
+  // Buffers that came back meanwhile count; those that only return to their place do not.
   searched_at_.store(depot_.changes() + stay.length, std::memory_order_relaxed);
   if (stay.first != nullptr)
     depot_.push(stay);
@@ -159,7 +159,7 @@ void Pool::flush_cache(unsigned lcore) noexcept {
   base::tsan_release(&cache);
 }
 
-// Caches are another core's: what they count may be a little old.
+// Caches belong to other cores, so their counts may be slightly out of date.
 PoolAudit Pool::audit() const {
   PoolAudit audit = {.buffer_size = options_.buffer_size,
                      .numa_node = options_.numa_node,

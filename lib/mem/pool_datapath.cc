@@ -15,7 +15,7 @@ namespace rrdk {
 
 namespace mem {
 
-// The slot and its pool are the parent's, too.
+// The slot and its pool belong to the parent process too.
 void put(BufferSlot* slot) noexcept {
   if (base::forked) [[unlikely]]
     return;
@@ -37,7 +37,7 @@ uint32_t Pool::unused() const noexcept {
   return elastic() ? options_.budget->unused_for(*this) : 0;
 }
 
-// What is left then is the least that there was, if it is less than ever before.
+// Records the least number of free buffers, if this leaves fewer than ever before.
 uint32_t Pool::take_home(BufferSlot** out, uint32_t most) noexcept {
   uint32_t taken = depot_.pop(slots_, out, most);
   uint32_t left = depot_.count();
@@ -56,7 +56,8 @@ BufferSlot** Pool::Cache::room() noexcept {
   return places + length;
 }
 
-// It is taken last, and so that it rests long enough the depot gives another one for it.
+// The slot is taken last, and the depot supplies another one in its place, so that it rests long
+// enough.
 void Pool::rest(Cache& cache, BufferSlot* slot) noexcept {
   cache.push_behind(slot);
   BufferSlot* other;
@@ -70,7 +71,7 @@ void Pool::fill(Cache& cache) noexcept {
   cache.length = take_home(cache.places, options_.cached);
 }
 
-// Those that have been there longest.
+// Gives back those that have been there longest.
 void Pool::drain(Cache& cache, uint32_t most) noexcept {
   RRDK_ASSERT(most <= cache.length, most, cache.length);
   if (most == 0)

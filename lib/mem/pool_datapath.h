@@ -1,9 +1,9 @@
-// All buffers of one size class on one NUMA node: a depot of those that are home, in front of which
-// each core has a cache.
+// All buffers of one size class on one NUMA node: a depot of the free ones, and in front of it a
+// cache for each core.
 //
-// A BufferSlot names a slice of an arena for good, and lies in private memory: what a peer process
-// can write (the arena) holds nothing that the pool relies on. Buffers come in slabs, all at once
-// for a class of a fixed count, one by one out of the budget for an elastic one.
+// A BufferSlot describes a fixed slice of an arena, and is itself in private memory: what a peer
+// process can write (the arena) holds nothing that the pool relies on. Buffers come in slabs: all
+// at once for a class with a fixed count, one by one from the budget for an elastic class.
 #pragma once
 
 #include <rte_lcore.h>
@@ -24,7 +24,7 @@ namespace rrdk::mem {
 
 constexpr uint32_t kNoSlot = UINT32_MAX;
 
-// Finds slots by number: those of one slab stand in a row. Rows stay when their slab goes, and are
+// Finds slots by number: those of one slab form a row. Rows remain when their slab goes, and are
 // used again when it comes back.
 class SlotTable {
  public:
@@ -33,13 +33,13 @@ class SlotTable {
   ~SlotTable();
   SlotTable(const SlotTable&) = delete;
   SlotTable& operator=(const SlotTable&) = delete;
-  // The slab's row; made, if it has none. Null: no memory.
+  // Returns the slab's row, which is made if it does not exist. Returns null if there is no memory.
   BufferSlot* make_row(uint32_t slab, uint32_t count) noexcept;
 
   uint32_t slab_of(uint32_t index) const noexcept { return index >> shift_; }
   uint32_t index_of(uint32_t slab, uint32_t place) const noexcept { return slab << shift_ | place; }
   BufferSlot* at(uint32_t index) const noexcept {
-    // The row was there before the number was put where it was found.
+    // The row existed before the number was put where it was found.
     RRDK_ASSERT(slab_of(index) < slabs_, index, slabs_);
     BufferSlot* row = rows_[slab_of(index)].load(std::memory_order_relaxed);
     RRDK_ASSERT(row != nullptr, index);
@@ -54,10 +54,10 @@ class SlotTable {
 
 // Buffers of one pool that are in no core's cache: a lock-free stack of slots, linked by number.
 //
-// What came back last goes out first: it may still be in a core's cache, and a few calls of a
-// megabyte do not walk through the whole class. The memory of a slot is never used for anything
-// else, so a slow core may read a slot that was taken long ago: the head's tag then tells it to
-// start over.
+// The buffer that came back last is taken first: it may still be in a core's cache, and a few calls
+// of a megabyte do not go through the whole class. The memory of a slot is never used for anything
+// else, so a slow core may read a slot that was taken long ago: the head's tag then makes it start
+// over.
 class Depot {
  public:
   // Slots that are linked by `next`, from `first` to `last`.
@@ -86,7 +86,7 @@ class Depot {
     count_.fetch_add(static_cast<int32_t>(chain.length), std::memory_order_relaxed);
   }
 
-  // At most `most`, into `out`, what came back last at the end of it.
+  // Takes at most `most` into `out`; the one that came back last is at the end.
   uint32_t pop(const SlotTable& slots, BufferSlot** out, uint32_t most) noexcept {
     uint64_t head = head_.load(std::memory_order_acquire);
     for (;;) {
@@ -107,7 +107,7 @@ class Depot {
     }
   }
 
-  // All of them: the first one's number, whose chain ends with kNoSlot.
+  // Takes all. Returns the number of the first, whose chain ends with kNoSlot.
   uint32_t take_all() noexcept {
     uint64_t head = head_.load(std::memory_order_acquire);
     while (!head_.compare_exchange_weak(head, successor(head, kNoSlot, 1),
@@ -115,17 +115,17 @@ class Depot {
       continue;
     return first_of(head);
   }
-  // Of those that take_all() took, when their number is known.
+  // Subtracts those that take_all() took, once their number is known.
   void took(uint32_t count) noexcept {
     count_.fetch_sub(static_cast<int32_t>(count), std::memory_order_relaxed);
   }
 
-  // Exact when nobody is at it.
+  // Exact while no other thread uses the depot.
   uint32_t count() const noexcept {
     return static_cast<uint32_t>(std::max(count_.load(std::memory_order_relaxed), 0));
   }
-  // A count, modulo 2^32, that grows by one for each buffer that comes, and by one for each time
-  // that some go.
+  // A count, modulo 2^32, that increases by one for each buffer that is put, and by one each time
+  // that some are taken.
   uint32_t changes() const noexcept {
     return static_cast<uint32_t>(head_.load(std::memory_order_relaxed) >> 32);
   }
@@ -148,64 +148,66 @@ struct PoolOptions {
   uint32_t slabs = 0;       // that it can ever have
   uint32_t per_slab = 0;    // buffers
   uint32_t cached = 0;      // buffers that a core may keep; 0: there are no caches
-  uint32_t resting = 0;     // instead, where some rest (Buffer::note_read_by_peer()); 0: no more
+  uint32_t resting = 0;     // the same while some rest (Buffer::note_read_by_peer()); 0: no more
   Slabs* budget = nullptr;  // where an elastic class takes its slabs from
 };
 
 class Pool {
  public:
-  // How many buffers a core may keep of a class of so many: a 32nd, so that what eight cores strand
-  // is little more than a third of the class.
+  // How many buffers a core may keep of a class with `buffers` buffers: a 32nd, so that what eight
+  // cores strand is little more than a third of the class.
   static uint32_t cached_of(uint64_t buffers) noexcept;
-  // PoolOptions::resting of a class of so many: up to an eighth. Only a core that sends such
-  // buffers to peers on this host comes to keep as many.
+  // PoolOptions::resting for a class with `buffers` buffers: up to an eighth. Only a core that
+  // sends such buffers to peers on this host keeps as many.
   static uint32_t resting_of(uint64_t buffers, uint32_t buffer_size) noexcept;
 
-  // It has no buffers. Errors: kInvalidArgument (too many of them), kNoMemory.
+  // The new pool has no buffers. Errors: kInvalidArgument (too many buffers), kNoMemory.
   static Result<std::unique_ptr<Pool>> create(const PoolOptions& options);
   ~Pool();
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  // Data path. Null, or false with nothing taken, when exhausted. Buffers in the
-  // caches of other cores cannot be had.
+  // Data path. Null, or false with nothing taken, if exhausted. Buffers in the caches of other
+  // cores are not available.
   BufferSlot* get() noexcept;
   bool get_bulk(std::span<Buffer> out) noexcept;
   void put(BufferSlot* slot) noexcept;
 
-  // Under the lock of the budget, or before the pool is used. Makes buffers of the bytes from
-  // `base` on. False: there is no memory for what describes them.
+  // Under the lock of the budget, or before the pool is used. Makes buffers from the bytes at
+  // `base`. Returns false if there is no memory for their descriptions.
   bool add_slab(uint32_t slab, std::byte* base, RegionId region) noexcept;
-  // Gives those slabs back to the budget whose buffers are all home, once this thread's cache is
-  // emptied. How many.
+  // Empties this thread's cache, then gives back to the budget the slabs all of whose buffers are
+  // free. Returns how many.
   uint32_t remove_free_slabs() noexcept;
-  // Whether remove_free_slabs() is worth its walk over all buffers that are home.
+  // Whether remove_free_slabs() is worth walking over all free buffers.
   bool may_have_free_slabs() const noexcept;
 
   // Empties the cache of a core that no thread owns any more.
   void flush_cache(unsigned lcore) noexcept;
 
-  // Nothing was to be had from it.
+  // Counts a request that could not be satisfied.
   void count_missing() noexcept { ++missing_; }
-  // Any thread; exact while nobody gets or puts.
+  // Any thread; exact while no buffers are taken or given back.
   PoolAudit audit() const;
   uint32_t buffer_size() const noexcept { return options_.buffer_size; }
   uint32_t per_slab() const noexcept { return options_.per_slab; }
   uint32_t slabs() const noexcept { return slabs_.load(std::memory_order_relaxed); }
   bool elastic() const noexcept { return options_.budget != nullptr; }
-  uint32_t more() const noexcept;    // buffers that it could still have of the budget
-  uint32_t unused() const noexcept;  // those of them that no other class has; cheaper to know
+  uint32_t more() const noexcept;  // buffers that it could still get from the budget
+  // of these, those that no other class has; cheaper to determine
+  uint32_t unused() const noexcept;
   uint32_t home() const noexcept { return depot_.count(); }  // in no cache
-  uint32_t within_reach() const noexcept;                    // in no cache but the calling core's
+  uint32_t within_reach() const noexcept;  // in no cache other than the calling core's
 
  private:
   static constexpr uint32_t kMostCached = 512;
-  // Smaller ones fill no cache of a processor, and few of the larger ones do.
+  // Smaller buffers fill no processor cache, and a few larger ones do.
   static constexpr uint32_t kLeastRested = 4096;
   static constexpr uint32_t kMostRested = 128 << 10;
-  // Twice what a core's own caches have, even if buffers are half full.
+  // Twice the size of a core's own caches, even if buffers are half full.
   static constexpr uint32_t kRestedBytes = 4 << 20;
-  // One core's: a ring, the newest last. At most one and a half times `cached`, or `resting`.
+  // The cache of one core: a ring, the newest last. At most one and a half times `cached`, or
+  // `resting`.
   struct alignas(64) Cache {
     static constexpr uint32_t kPlaces = 2 * kMostCached;
     uint32_t length;
@@ -221,14 +223,14 @@ class Pool {
       RRDK_ASSERT(length < kPlaces, length);
       at(length++) = slot;
     }
-    // Where it is taken last.
+    // Adds the slot where it is taken last.
     void push_behind(BufferSlot* slot) noexcept {
       RRDK_ASSERT(length < kPlaces, length);
       --first;
       ++length;
       at(0) = slot;
     }
-    // Room behind those that are there.
+    // Space after those that are there.
     BufferSlot** room() noexcept;
   };
   class CacheOfThisCore;
@@ -250,21 +252,22 @@ class Pool {
   std::atomic<uint32_t> slabs_ = 0;
   std::atomic<uint32_t> least_ = UINT32_MAX;
   base::SharedCount missing_;
-  std::unique_ptr<uint32_t[]> home_of_;  // by slab: buffers, while free slabs are looked for
-  // Where no slab was free when last one was looked for: the depot's changes() until then, and how
-  // many buffers must come back before there can be one.
+  // by slab: number of free buffers, while free slabs are searched for
+  std::unique_ptr<uint32_t[]> home_of_;
+  // If the last search found no free slab: the depot's changes() at that time, and how many buffers
+  // must come back before there can be a free slab.
   std::atomic<uint32_t> searched_at_ = 0;
   std::atomic<uint32_t> missed_ = 0;
 };
 
-// Taking buffers and giving them back: a few nanoseconds each when the calling thread is one that
-// EAL knows, and its cache has one.
+// Taking buffers and giving them back takes a few nanoseconds each if EAL knows the calling thread,
+// and its cache has one.
 
 // A cache passes from one thread to the next when an lcore id is reused, under a lock of EAL's,
 // which TSan does not see.
 class Pool::CacheOfThisCore {
  public:
-  // `caches`: of all cores, or null.
+  // `caches`: those of all cores, or null.
   explicit CacheOfThisCore(Cache* caches) noexcept {
     const unsigned lcore = rte_lcore_id();
     cache_ = caches != nullptr && lcore < RTE_MAX_LCORE ? &caches[lcore] : nullptr;

@@ -1,4 +1,4 @@
-// Where each region lies, for looking at from any thread while regions come and go.
+// The bounds of each region. Any thread can read them while regions come and go.
 #pragma once
 
 #include <array>
@@ -14,7 +14,8 @@ namespace rrdk::mem {
 
 class RegionBounds {
  public:
-  // Whether the span's bytes are all inside the region that it names. An empty span is inside any.
+  // Whether all bytes of the span are inside the region that it names. An empty span is inside any
+  // region.
   bool contain(const MemorySpan& span) const noexcept {
     if (span.length == 0)
       return true;
@@ -27,7 +28,7 @@ class RegionBounds {
     return offset <= length && span.length <= length - offset;
   }
 
-  // Whether another process can map it; of a region that there is.
+  // Whether another process can map the region, which must exist.
   bool is_shareable(RegionId id) const noexcept {
     const Bounds* bounds = find(id);
     return bounds != nullptr && bounds->shareable.load(std::memory_order_relaxed);
@@ -43,7 +44,7 @@ class RegionBounds {
     std::atomic<size_t> length = 0;  // 0: there is no such region
     std::atomic<bool> shareable = false;
   };
-  // Block b has kFirst << b entries and never moves: readers need no lock.
+  // Block b has kFirst << b entries and never moves, so readers need no lock.
   static constexpr uint32_t kFirst = 64;
   static constexpr uint32_t kBlocks = 27;  // enough for every id
 

@@ -1,4 +1,4 @@
-// Memory of the application's own size, or of its own making.
+// Memory of a size that the application chooses, or that the application provides.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -28,7 +28,7 @@ Result<void> check_range(const void* address, size_t bytes) {
 }
 
 // Without the seals each side could end the other's next access in SIGBUS, by a truncation or a
-// hole, and a peer could write where it is meant to read. What may grow, peers refuse.
+// hole, and a peer could write where it may only read. Peers refuse memory that may grow.
 Result<void> check_descriptor(size_t bytes, int fd, uint64_t fd_offset) {
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0 && errno == EBADF)
@@ -106,7 +106,7 @@ Result<RegisteredMemory> Memory::allocate(size_t bytes) {
                             .numa_node = mem::current_node(),
                             .hugepages = impl_->hugepages,
                             .prefault = impl_->prefault};
-  // Less than one hugepage is not worth one, whatever the policy.
+  // Less than one hugepage does not justify one, whatever the policy.
   if (bytes < mem::system_hugepages().page_size)
     options.hugepages = HugepagePolicy::kNever;
   Result<mem::Arena> arena = mem::Arena::create(options);

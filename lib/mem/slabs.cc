@@ -15,14 +15,14 @@ namespace rrdk::mem {
 
 namespace {
 
-// A budget's first extent is this part of it, and with each one after it their sum doubles: eight
+// A budget's first extent is this part of the budget, and each later one doubles the sum: eight
 // extents at most.
 constexpr uint32_t kFirstPart = 1u << (kMaxExtents - 1);
 
-// Between looks at what the system has left for others.
+// Between checks of what the system has left for others.
 constexpr uint64_t kCheckedBytes = uint64_t{256} << 20;
 
-// The system had nothing left, or no descriptor: so long nobody asks again.
+// How long no new attempt is made after the system had no memory or no descriptor left.
 constexpr uint64_t kPutOffNs = 1'000'000'000;
 
 }  // namespace
@@ -62,7 +62,8 @@ Result<std::vector<std::unique_ptr<Pool>>> Slabs::open(const std::vector<SizeCla
   kept_ = std::max(units / kPartForSmallest, 1u);
   std::vector<std::unique_ptr<Pool>> pools;
   for (const SizeClass& c : classes) {
-    // What all classes strand in a core's caches together is what one would that had everything.
+    // All classes together strand in a core's caches as much as one class with the whole budget
+    // would.
     const uint64_t most = options_.bytes / c.buffer_size / classes.size();
     Result<std::unique_ptr<Pool>> pool =
         Pool::create({.buffer_size = c.buffer_size,
@@ -83,7 +84,7 @@ Result<std::vector<std::unique_ptr<Pool>>> Slabs::open(const std::vector<SizeCla
   return pools;
 }
 
-// No slab lies in two extents: each has room for the largest.
+// No slab spans two extents, so each extent must hold the largest slab.
 void Slabs::plan(uint32_t units, uint32_t largest, uint32_t most_extents) {
   uint32_t next = std::max((units + kFirstPart - 1) / kFirstPart, largest);
   uint32_t first = 0;
@@ -116,7 +117,7 @@ Result<void> Slabs::make(Extent& extent) {
   return {};
 }
 
-// So that the extent's first `units` units have their pages.
+// Fills the extent's first `units` units with pages.
 Result<void> Slabs::fill(Extent& extent, uint32_t units) {
   RRDK_ASSERT(units <= extent.units, units, extent.units);
   if (units <= extent.filled)
@@ -147,7 +148,7 @@ std::optional<uint32_t> Slabs::find_free(const Extent& extent, uint32_t units) c
   return std::nullopt;
 }
 
-// False: there is no room in it.
+// Returns false if there is not enough space in it.
 Result<bool> Slabs::take_from(Extent& extent, Pool& pool) {
   const uint32_t units = units_of(pool.buffer_size());
   const std::optional<uint32_t> first = find_free(extent, units);
@@ -170,7 +171,7 @@ Result<bool> Slabs::take_from(Extent& extent, Pool& pool) {
   return true;
 }
 
-// False: the budget has no room for another slab.
+// Returns false if the budget has no space for another slab.
 Result<bool> Slabs::take(Pool& pool) {
   if (free_for(&pool) < units_of(pool.buffer_size()))
     return false;
@@ -183,13 +184,13 @@ Result<bool> Slabs::take(Pool& pool) {
 }
 
 bool Slabs::grow(Pool& pool, uint32_t wanted) noexcept {
-  // Looked at without the lock: while there is nothing, nobody has to wait to be told so.
+  // Checked without the lock, so that no thread has to wait only to learn that there is nothing.
   if (uint64_t{more_for(pool)} + pool.home() < wanted ||
       base::Tsc::now_ns() < not_before_ns_.load(std::memory_order_relaxed))
     return pool.home() >= wanted;
   const std::lock_guard lock(mutex_);
   if (pool.home() >= wanted)
-    return true;  // others were here
+    return true;  // other threads were faster
   do {
     Result<bool> taken = take(pool);
     if (!taken)
@@ -228,7 +229,8 @@ void Slabs::return_unit() noexcept {
   free_.fetch_add(1, std::memory_order_relaxed);
 }
 
-// From the class that has most at home. False: none has a slab to give.
+// Takes a slab from the class that has most free buffers. Returns false if no class has one to
+// give.
 bool Slabs::reclaim_for(const Pool* pool) noexcept {
   for (size_t tries = 0; tries < pools_.size(); ++tries) {
     Pool* richest = nullptr;
@@ -257,7 +259,7 @@ void Slabs::give_back(uint32_t first_unit, const Pool& pool) noexcept {
   free_.fetch_add(units, std::memory_order_relaxed);
 }
 
-// What the smallest class has not taken yet of its part.
+// The part of the smallest class's share that it has not taken yet.
 uint32_t Slabs::kept_from(const Pool* pool) const noexcept {
   const Pool& smallest = *pools_.front();
   const uint32_t has = smallest.slabs() * units_of(smallest.buffer_size());
@@ -269,7 +271,7 @@ uint32_t Slabs::free_for(const Pool* pool) const noexcept {
   return free - std::min(free, kept_from(pool));
 }
 
-// Units that could be had for a pool; null: for none.
+// Units that a pool could get; null: any pool.
 uint64_t Slabs::units_for(const Pool* pool) const noexcept {
   uint64_t units = free_.load(std::memory_order_relaxed);
   for (const Pool* other : pools_) {

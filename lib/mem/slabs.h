@@ -1,15 +1,16 @@
-// The budget of one NUMA node: where its elastic classes take their slabs from, and give them back
-// to.
+// The budget of one NUMA node, from which its elastic classes take slabs, and to which they give
+// them back.
 //
-// It grows on demand, in a few extents, each a sealed memfd and one registered region: what a
-// driver maps or registers for each region is little. The first extents are small and each later
-// one is as large as all before it, so that a device which pins a whole region pins no more than
-// twice what is used. An extent is cut into units of 2 MiB. A class takes as many in a row as hold
-// one of its buffers, one for most. Pages are filled when a unit is first taken, from the extent's
-// beginning on, and stay: nobody can punch holes into sealed memory, and peers rely on that.
+// It grows on demand, in a few extents, each a sealed memfd and one registered region, so that a
+// driver maps or registers only a few regions. The first extents are small and each later one is as
+// large as all before it, so that a device that pins whole regions pins no more than twice what is
+// used. An extent is divided into units of 2 MiB. A class takes as many consecutive units as hold
+// one of its buffers; for most classes that is one. Pages are filled when a unit is first taken,
+// from the extent's beginning on, and stay: holes cannot be punched into sealed memory, and peers
+// rely on that.
 //
-// What other classes need cannot take all: a part of the budget is kept for the class with the
-// smallest buffers, which are those of headers and connections.
+// Other classes cannot take all: a part of the budget is kept for the class with the smallest
+// buffers, which are those of headers and connections.
 #pragma once
 
 #include <array>
@@ -30,12 +31,12 @@ namespace rrdk::mem {
 class Pool;
 
 constexpr uint32_t kUnitBytes = 2u << 20;
-// Of one node, with that of the classes of fixed counts.
+// On one node, including that of the classes with fixed counts.
 constexpr uint32_t kMaxExtents = 8;
-// A 16th of the budget is the smallest class's alone.
+// A 16th of the budget is reserved for the smallest class.
 constexpr uint32_t kPartForSmallest = 16;
 
-// Units of a slab of this class, and its buffers.
+// The units of a slab of this class, and its buffers.
 constexpr uint32_t units_of(uint32_t buffer_size) noexcept {
   return buffer_size <= kUnitBytes ? 1 : buffer_size / kUnitBytes;
 }
@@ -57,31 +58,32 @@ class Slabs {
   Slabs(const Slabs&) = delete;
   Slabs& operator=(const Slabs&) = delete;
 
-  // Makes the pools of these classes, ascending, and takes one slab for the first of them. Errors:
-  // kNoMemory (there is no room for a slab of each), kInvalidArgument, kSystem.
+  // Makes the pools of these classes, ascending, and takes one slab for the first pool. Errors:
+  // kNoMemory (there is not enough for a slab of each), kInvalidArgument, kSystem.
   Result<std::vector<std::unique_ptr<Pool>>> open(const std::vector<SizeClass>& classes);
 
-  // For a pool that has not so many at home. Any thread; no matter of the steady state. True: it
-  // has one slab more, or another thread saw to it that it has enough. At most one slab is filled.
+  // Gets more buffers for a pool with fewer than `wanted` free ones. Any thread; not needed in the
+  // steady state. Returns true if the pool has one slab more, or if another thread made sure that
+  // it has enough. At most one slab is filled.
   bool grow(Pool& pool, uint32_t wanted = 1) noexcept;
-  // The buffers that it could still have: of what is free and of what others have at home. An
-  // estimate while others get and put.
+  // The number of buffers that the pool could still get: from what is free and from free buffers of
+  // others. An estimate while buffers are taken and given back.
   uint32_t more_for(const Pool& pool) const noexcept;
   uint64_t budget() const noexcept { return options_.bytes; }
-  // The bytes that could be had now, whatever the class; and those that no class has, which is less
-  // than that and cheap to know.
+  // The bytes that are available now to any class; and those that no class has, which are fewer and
+  // cheap to determine.
   uint64_t left() const noexcept;
   uint64_t unused() const noexcept {
     return uint64_t{free_.load(std::memory_order_relaxed)} * kUnitBytes;
   }
-  // Buffers that the pool could have of those.
+  // How many buffers the pool could get from these.
   uint32_t unused_for(const Pool& pool) const noexcept;
-  // The region that holds these bytes, if one of ours does. Any thread, cheap.
+  // The region that holds these bytes, if it is one of ours. Any thread, cheap.
   RegionId region_of(const std::byte* data, uint32_t length) const noexcept {
     for (const Extent& extent : extents_) {
       const size_t bytes = extent.bytes.load(std::memory_order_acquire);
       if (bytes == 0)
-        break;  // those after it are not there either
+        break;  // the later ones do not exist either
       const auto offset = static_cast<size_t>(data - extent.base);
       if (offset < bytes && length <= bytes - offset)
         return extent.region;
@@ -89,12 +91,12 @@ class Slabs {
     return kNoRegion;
   }
 
-  // One unit less for all classes, until it is returned; what is kept for the smallest one is left
-  // to it. False: none is free. (heap_charge.h)
+  // Takes one unit from all classes until it is returned; what is kept for the smallest class is
+  // not used. Returns false if no unit is free. (heap_charge.h)
   bool set_unit_aside() noexcept;
   void return_unit() noexcept;
 
-  // Of a pool, under our lock: it has a slab no more.
+  // Called by a pool, under our lock, when it has one slab less.
   void give_back(uint32_t first_unit, const Pool& pool) noexcept;
 
   bool on_hugepages() const noexcept;
@@ -104,12 +106,12 @@ class Slabs {
     // Set once, before `bytes`.
     std::byte* base = nullptr;
     RegionId region = kNoRegion;
-    std::atomic<size_t> bytes = 0;  // 0: it is not there yet
+    std::atomic<size_t> bytes = 0;  // 0: it does not exist yet
     // Under the lock.
     Arena arena = {};
     uint32_t first = 0;   // unit
     uint32_t units = 0;   // that it has, or will have
-    uint32_t filled = 0;  // units whose pages are there
+    uint32_t filled = 0;  // units whose pages are allocated
   };
 
   void plan(uint32_t units, uint32_t largest, uint32_t most_extents);
@@ -129,11 +131,12 @@ class Slabs {
   RegionTable& regions_;
   std::mutex mutex_;
   std::array<Extent, kMaxExtents> extents_;
-  std::vector<bool> taken_;         // by unit
-  std::atomic<uint32_t> free_ = 0;  // units, of extents that are not there, too; not set aside
-  uint32_t kept_ = 0;               // units, for the smallest class
-  std::vector<Pool*> pools_;        // ascending by buffer size
-  uint64_t unchecked_ = 0;          // bytes that may be filled before the next look at what is left
+  std::vector<bool> taken_;  // by unit
+  // units, including those of extents that do not exist yet, but not those set aside
+  std::atomic<uint32_t> free_ = 0;
+  uint32_t kept_ = 0;         // units, for the smallest class
+  std::vector<Pool*> pools_;  // ascending by buffer size
+  uint64_t unchecked_ = 0;    // bytes that may be filled before the next check of what is left
   std::atomic<uint64_t> not_before_ns_ = 0;  // the system had nothing left
 };
 

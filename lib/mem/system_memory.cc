@@ -25,7 +25,7 @@ namespace {
 
 constexpr int kMaxNodes = 1024;
 
-// The number after "name:" at a line's start, or 0.
+// Returns the number after "name:" at the start of a line, or 0.
 uint64_t field(const std::string& meminfo, std::string_view name) {
   std::istringstream lines(meminfo);
   for (std::string line; std::getline(lines, line);) {
@@ -64,7 +64,8 @@ std::string hugepage_shortfall(const Hugepages& hugepages, size_t bytes) {
   const uint64_t needed = (bytes + hugepages.page_size - 1) / hugepages.page_size;
   const std::string size = std::to_string(hugepages.page_size >> 10) + " kB";
   if (needed <= hugepages.available) {
-    // They are there, and yet we got none: a cgroup's limit, or somebody else was quicker.
+    // They are there, and yet we got none: because of a cgroup's limit, or another process was
+    // faster.
     return std::to_string(needed) + " hugepages of " + size +
            " are free but could not be had (a hugetlb limit of this cgroup?)";
   }
@@ -76,7 +77,7 @@ std::string hugepage_shortfall(const Hugepages& hugepages, size_t bytes) {
 
 bool node_exists(int node) {
   if (node == 0)
-    return true;  // also where the kernel knows nothing of NUMA
+    return true;  // also if the kernel does not support NUMA
   if (node < 0 || node >= kMaxNodes)
     return false;
   const std::string path = "/sys/devices/system/node/node" + std::to_string(node);
@@ -105,7 +106,7 @@ void prefer_node(void* address, size_t length, int node) {
   std::array<unsigned long, kMaxNodes / kBits> mask{};
   mask[static_cast<size_t>(node) / kBits] = 1ul << (static_cast<size_t>(node) % kBits);
   if (syscall(SYS_mbind, address, length, MPOL_PREFERRED, mask.data(), kMaxNodes + 1, 0) != 0) {
-    // Containers often forbid mbind; the memory is as good, only perhaps further away.
+    // Containers often forbid mbind. The memory is just as good, but may be further away.
     base::log_debug("memory may not be on NUMA node %d: mbind: %s", node,
                     base::system_message(errno).c_str());
   }
@@ -113,11 +114,11 @@ void prefer_node(void* address, size_t length, int node) {
 
 namespace {
 
-// MemAvailable is an estimate, and a cgroup also pays for page tables: this part of what is left is
-// not ours to take.
+// MemAvailable is an estimate, and a cgroup also pays for page tables, so this part of what is left
+// is not taken.
 constexpr uint64_t kSpared = 32;
 
-// A file of one number; none if it is not there or says "max".
+// Reads a file with one number; empty if the file does not exist or says "max".
 std::optional<uint64_t> number_in(const std::string& path) {
   std::ifstream file(path);
   uint64_t number = 0;
@@ -126,7 +127,7 @@ std::optional<uint64_t> number_in(const std::string& path) {
   return std::nullopt;
 }
 
-// Of a file with a name and a number on each line. Names in /proc/meminfo end in a colon.
+// Reads a file with a name and a number on each line. Names in /proc/meminfo end in a colon.
 uint64_t field_of(const std::string& path, std::string_view wanted) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -144,7 +145,7 @@ void lower(Headroom& headroom, uint64_t bytes, const std::string& source) {
     headroom = {bytes, source};
 }
 
-// One cgroup's files have these names.
+// The names of one cgroup's files.
 struct CgroupFiles {
   const char* limit;
   const char* usage;
@@ -154,8 +155,8 @@ constexpr CgroupFiles kVersion1 = {"memory.limit_in_bytes", "memory.usage_in_byt
                                    "total_inactive_file"};
 constexpr CgroupFiles kVersion2 = {"memory.max", "memory.current", "inactive_file"};
 
-// A cgroup's limit holds for those below it too. In a container the path may begin above what can
-// be seen from here; then only the visible root counts.
+// A cgroup's limit also holds for those below it. In a container the path may begin above what is
+// visible here; then only the visible root counts.
 void lower_by_cgroups(Headroom& headroom, const std::string& hierarchy, std::string path,
                       const CgroupFiles& files) {
   for (;;) {
@@ -183,7 +184,7 @@ Headroom memory_headroom(const std::string& root) {
   if (const uint64_t kilobytes = field_of(meminfo, "MemAvailable:"); kilobytes != 0)
     lower(headroom, kilobytes * 1024, "MemAvailable in " + meminfo);
 
-  // "4:memory:/a/b" of version 1, "0::/a/b" of version 2.
+  // For example "4:memory:/a/b" of version 1, "0::/a/b" of version 2.
   std::ifstream cgroups(root + "/proc/self/cgroup");
   for (std::string line; std::getline(cgroups, line);) {
     const size_t first = line.find(':');
@@ -242,7 +243,7 @@ Result<void> check_process_limits(uint64_t bytes) {
 
 namespace {
 
-constexpr uint64_t kUnknown = uint64_t{4} << 30;  // free, where /proc cannot be read
+constexpr uint64_t kUnknown = uint64_t{4} << 30;  // assumed free if /proc cannot be read
 
 }  // namespace
 
@@ -254,8 +255,8 @@ Share share_of_free(HugepagePolicy policy) {
   return share_of(huge, memory_headroom());
 }
 
-// Hugepages that are free would be ordinary pages if nobody had set them aside, so they count as
-// such. If a quarter of all is more than half of the hugepages, ordinary pages alone can bear it.
+// Free hugepages would be ordinary pages if they had not been set aside, so they count as such. If
+// a quarter of all is more than half of the hugepages, ordinary pages alone can provide it.
 Share share_of(uint64_t huge, const Headroom& headroom) {
   Share share = {std::min(headroom.bytes, kUnknown) / 4, "a quarter of what is free"};
   if (headroom.bytes != UINT64_MAX)
