@@ -218,12 +218,11 @@ class Call {
   /**
    * Sends the call. `completion(call, argument)` is called when it ends: on the core's own thread
    * only after submit() has returned, otherwise at any time. If `completion` is null, only
-   * in_flight() shows that the call has ended.
+   * in_flight() shows that the call has ended. Without begin() the call ends with kInvalidCall.
    *
-   * Without begin() the call ends with kInvalidCall. Returns false if submit() is refused, which is
-   * logged. While the call is in flight, nothing happens then, and the new completion is not
-   * called. It is also refused when the connection has been destroyed, and in a child of fork();
-   * status() is then kInvalidCall.
+   * Returns false if submit() is refused, which is logged; `completion` is then not called. It is
+   * refused while the call is in flight, which changes nothing. It is also refused, with status()
+   * kInvalidCall, when the connection has been destroyed, and in a child of fork().
    */
   bool submit(Completion completion, void* argument) noexcept;
   /**

@@ -237,8 +237,9 @@ struct ConnectOptions {
    * broke, why the last attempt failed, or why it is closed:
    *
    *   kShutdown   by close_start() or the destructor, or by drain_start() with all calls ended
-   *   kTimeout    by drain_start() with calls left; by connect_timeout_ms, keepalive_ms or
-   * give_up_ms another     as for Client::connect()
+   *   kTimeout    by drain_start() with calls left, or by connect_timeout_ms, keepalive_ms or
+   *               give_up_ms
+   *   another     as for Client::connect()
    *
    * When kClosed is reported, all calls have ended in their callbacks. Calls submitted later end
    * with kConnectionLost or kShutdown, as before.
@@ -396,21 +397,26 @@ class Client {
    *
    *   shm:/run/rrdk.sock         the path of a UNIX socket
    *   shm:@name                  an abstract socket (unix(7))
-   *   shm:...?peer_memory=SIZE   how much of the peer's registered memory a connection may map, in
-   *                              bytes, or with K, M or G. Default: 4G for a client's memory, 1024G
-   * for a server's iwarp://HOST[:PORT][?...]  iWARP over TCP. HOST is an IPv4 address, an IPv6
-   * address in brackets, or a name, which is looked up for each attempt. PORT: 20049 by default.
+   *   shm:...?peer_memory=SIZE   how much of the peer's registered memory a connection may map,
+   *                              in bytes, or with K, M or G. Default: 4G of a client's memory,
+   *                              1024G of a server's
+   *   iwarp://HOST[:PORT][?...]  iWARP over TCP. HOST is an IPv4 address, an IPv6 address in
+   *                              brackets, or a name, looked up for each attempt. Port 20049 by
+   *                              default
    *     crc=1                    asks for checksums
    *     mpa=1                    for servers of RFC 5044 without RFC 6581
    *     silence=S                3 to 3600, default 30: the connection ends after S seconds in
-   * which nothing came from the peer's host, not even a TCP acknowledgement. A host whose program
-   * is stopped is not silent congestion=NAME          TCP's congestion control for what this end
-   * sends (the server's address decides for what the server sends): one of those in
-   *                              net.ipv4.tcp_allowed_congestion_control or, with CAP_NET_ADMIN, in
-   *                              tcp_available_congestion_control. Default: the system's; if both
-   * ends are on one host and that is BBR, cubic, or reno if there is no cubic
-   *   verbs://HOST[:PORT][?...]  the RDMA device (InfiniBand, RoCE, iWARP, Linux's rxe and siw) on
-   * the route to HOST. PORT: 20049 by default. The first address decides for the process.
+   *                              which nothing came from the peer's host, not even a TCP
+   *                              acknowledgement. A host whose program is stopped is not silent
+   *     congestion=NAME          TCP's congestion control for what this end sends (the server's
+   *                              address decides for what the server sends): one of those in
+   *                              net.ipv4.tcp_allowed_congestion_control or, with CAP_NET_ADMIN,
+   *                              in tcp_available_congestion_control. Default: the system's. If
+   *                              that is BBR and both ends are on one host: cubic, or reno if
+   *                              there is no cubic
+   *   verbs://HOST[:PORT][?...]  the RDMA device (InfiniBand, RoCE, iWARP, Linux's rxe and siw)
+   *                              on the route to HOST. Port 20049 by default. The first address
+   *                              decides for the process
    *     device=NAME              selects the device
    *     windows=no               does not use its memory windows
    *
@@ -422,10 +428,11 @@ class Client {
    * abandoned after its share of the time. With verbs: addresses are tried one at a time, each for
    * its share. A reconnection begins with the address that worked last.
    *
-   * Operations that may block run on threads of the Runtime (rrdk/runtime.h): name look-ups, and
-   * opening a driver for its first address. Eight names are looked up at a time, besides those that
-   * need no name server; a further one waits, and its time begins with its look-up. A name that
-   * several connections want is looked up once, and the answer is kept for three seconds.
+   * Operations that may block run on threads of the Runtime (doc/guide-cores-and-memory.md): name
+   * look-ups, and opening a driver for its first address. Eight names are looked up at a time,
+   * besides those that need no name server; a further one waits, and its time begins with its
+   * look-up. A name that several connections want is looked up once, and the answer is kept for
+   * three seconds.
    *
    * Any thread, callbacks and handlers included. Errors without a call of on_state:
    * kInvalidArgument (no such core), kBadUri (unknown scheme too). All others are reported by

@@ -3,8 +3,7 @@
  * per message; the data path counts instead.
  *
  *   rrdk::set_log_level(rrdk::LogLevel::kWarning);
- *   rrdk::set_log_sink([](rrdk::LogLevel, const char* line, void*) { syslog(LOG_INFO, "%s", line);
- * });
+ *   rrdk::set_log_sink([](rrdk::LogLevel, const char* line, void*) { journal.add(line); });
  *
  * Content: for a server's connections, refusals and failures are warnings, at most one per second
  * of each kind, with the number of those left out; connections that come and go are logged at

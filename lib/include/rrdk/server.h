@@ -273,7 +273,7 @@ struct ServerOptions {
   /** Closes a connection that makes no calls for this time. 0: never. */
   uint32_t idle_timeout_ms = 0;
   /**
-   * Closes a connection whose client takes none of its replies for this time, and lets none of our
+   * Closes a connection whose client, for this time, takes none of its replies and lets none of our
    * RDMA Reads and Writes proceed, since it holds buffers of the server (RFC 5666 section 11). 0:
    * never. Replies that the fabric holds do not count: over shm, those of up to 4096 bytes while
    * its ring has space; over iWARP, what TCP has accepted. These times are checked about every
@@ -307,23 +307,24 @@ struct ServerOptions {
    */
   Result<void> (*on_open)(ServerConnection& connection, void* argument) = nullptr;
   /**
-   * Called when a connection is over, exactly once for each that on_open accepted (or would have
+   * Called when a connection has ended, exactly once for each that on_open accepted (or would have
    * accepted, if it is null). This includes connections that were not established after all,
    * because the handshake failed or buffers were missing. No handler of its calls is entered after
    * that. Calls that handlers have kept, and those whose handlers still run in workers, may be in
    * progress, and end when they are answered; `connection` remains valid for them. At the latest it
    * is called in ~Server().
    *
-   * `ending` says who ended the connection, and why, for programs and for people. Its code:
+   * `ending` says what ended the connection, and why, for programs and for people. Its code:
    *
    *   kConnectionLost   it broke: `ending.by` says whether by the client, by the network or the
    *                     device, by a limit of this end, or by a mistake of this program
    *   kShutdown         by this server: close(), drain(), ~Server(), or because a call was dropped;
-   *                     or by its limits: idle and first-call timeouts, space for another
-   * connection kTimeout          by send_timeout_ms kNoMemory         there were no buffers for it,
-   * after all kLimit            its poll core is full (max_connections) kSystem           there
-   * were no descriptors for it, or the system refused something else another           that of the
-   * handshake's failure
+   *                     or by its limits: idle and first-call timeouts, space for another one
+   *   kTimeout          by send_timeout_ms
+   *   kNoMemory         there were no buffers for it, after all
+   *   kLimit            its poll core is full (max_connections)
+   *   kSystem           there were no descriptors for it, or the system refused something else
+   *   another           that of the handshake's failure
    *
    * Threads: as for on_open, on the same core. It may also answer calls.
    */
@@ -491,14 +492,18 @@ class Server {
    * over iwarp:; verbs: accepts it without effect.
    *
    *   shm:PATH                   a UNIX socket: PATH has at most 107 bytes and its directory
-   * exists. A socket that a dead server left there is replaced shm:@NAME                  an
-   * abstract socket of Linux: it is no file, has no permissions, and disappears with its server
-   *   shm:...?peer_memory=SIZE   as for Client::connect(): for clients with more than 4 GiB
-   * registered iwarp://HOST[:PORT][?...]  a TCP port of this host, 20049 by default; 0 chooses a
-   * free one. 0.0.0.0 and [::] are all addresses. A name stands for all of its addresses that this
-   * host has, with one port; if there are several, the returned URI has the name. silence=S and
-   * congestion=NAME are as for Client::connect() verbs://HOST[:PORT][?...]  the RDMA device with
-   * this address; options and port as for Client::connect()
+   *                              exists. A socket that a dead server left there is replaced
+   *   shm:@NAME                  an abstract socket of Linux: it is not a file, has no
+   *                              permissions, and disappears with its server
+   *   shm:...?peer_memory=SIZE   as for Client::connect(), for clients with more than 4 GiB of
+   *                              registered memory
+   *   iwarp://HOST[:PORT][?...]  a TCP port of this host, 20049 by default; 0 chooses a free one.
+   *                              0.0.0.0 and [::] are all addresses. A name stands for all of
+   *                              its addresses that this host has, with one port; if there are
+   *                              several, the returned URI has the name. silence=S and
+   *                              congestion=NAME are as for Client::connect()
+   *   verbs://HOST[:PORT][?...]  the RDMA device with this address; options and port as for
+   *                              Client::connect()
    *
    * iWARP neither encrypts nor authenticates: anything that reaches the port, or can write into the
    * connection, is a client (see ServerOptions::on_open).
@@ -512,8 +517,8 @@ class Server {
   using Listening = void (*)(Result<std::string>&& uri, void* argument);
   /**
    * As listen(), without waiting; may be called from anywhere. The driver is opened, and the host's
-   * name looked up, on threads of the Runtime (rrdk/runtime.h). `listening` is called once, on poll
-   * core 0, during a pass. Until then the Server counts as being inside a function.
+   * name looked up, on threads of the Runtime. `listening` is called once, on poll core 0, during a
+   * pass. Until then the Server counts as being inside a function.
    */
   void listen_start(const std::string& uri, Listening listening, void* argument);
   /** Stops accepting. Existing connections stay. */
