@@ -3,7 +3,7 @@ import csv
 
 from lib import output
 from lib.profile_plots import curve
-from lib.profile_runs import LATENCIES, PARTS, call_name, causes, noise, outliers, run_name, size_name, stages
+from lib.profile_runs import LATENCIES, PARTS, call_name, causes, noise, noise_remarks, outliers, run_name, size_name, stages
 
 
 def write(path, head, rows):
@@ -16,9 +16,9 @@ def write(path, head, rows):
 def write_profile(profile, runs, out):
     """`runs`: one of each kind, as the page has them."""
     write(out / "runs.csv", ["call", "size", "window", "rate_asked", "rpc_per_s", "bytes_per_s", *LATENCIES, "errors",
-                             "preemptions"],
+                             "preemptions", "disturbed"],
           [[call_name(run), size_name(run), run["window"], run.get("rate"), run["rpc_per_s"], run["bytes_per_s"],
-            *(run["latency_ns"].get(name) for name in LATENCIES), run["errors"], run.get("preemptions")]
+            *(run["latency_ns"].get(name) for name in LATENCIES), run["errors"], run.get("preemptions"), "; ".join(noise_remarks(run))]
            for run in profile["runs"] + profile["knee_runs"]])
     write(out / "percentiles.csv", ["call", "size", "window", "percentile", "latency"],
           [[call_name(run), size_name(run), run["window"], f"{100 - 100 / x:.9g}", y]

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 from lib import output, profile_plots
-from lib.profile_runs import (PARTS, causes, is_number, knee_doubts, limit, noise, noise_remarks, outliers, run_name, size_name,
-                              spread, stages, text_of, time_text, typical)
+from lib.profile_runs import (PARTS, causes, is_number, knee_doubts, limit, mark, noise, noise_remarks, outliers, run_name,
+                              size_name, spread, stages, text_of, time_text, typical, warnings)
 
 HERE = Path(__file__).resolve().parent
 MOST_OUTLIERS = 20
@@ -92,7 +92,9 @@ def write_profile(profile, out):
     page.section("how", "How it was measured", command_line(profile["command"]), paragraphs([
         "Closed loops unless a schedule is named: each reply starts the next call. Latency is of calls that came back "
         "right, known to 1 %. Everything on this page is in profile.json and, as tables, in the CSV files beside it."]))
-    page.write(out / "index.html", [paragraphs(about(profile), ' class="dim"')])
+    band = [*warnings(profile["runs"])]
+    band += ["Such runs are marked with ! below; What disturbed it has all that is known."] if band else []
+    page.write(out / "index.html", [paragraphs(band, ' class="band"'), paragraphs(about(profile), ' class="dim"')])
 
 
 def stages_part(page, runs):
@@ -104,7 +106,7 @@ def stages_part(page, runs):
         for procedure, trip, parts in stages(run):
             total = sum(part["p50_ns"] for part in parts)
             trips = [{"stage": "round trip, measured", "side": "", **trip}] if trip else []
-            rows += [[f"{procedure} {size_name(run)}".strip(), run["window"], part["stage"], part["side"],
+            rows += [[mark(run) + f"{procedure} {size_name(run)}".strip(), run["window"], part["stage"], part["side"],
                       f"{part['calls']:,}" if is_number(part.get("calls")) else "-",
                       *(time_text(part.get(name)) for name in PARTS), f"{part['p50_ns'] / total:.0%}" if total else "-"]
                      for part in parts + trips]
@@ -148,22 +150,41 @@ def time_part(page, profile):
                                "with short pauses that are not shown.")]
 
 
+def moments(run):
+    """Its slowest calls, those together whose times overlap: one disturbance delays all that are under way."""
+    found, end = [], None
+    for call in sorted(outliers(run), key=lambda call: call["start_ns"] if is_number(call.get("start_ns")) else -1):
+        start = call["start_ns"] if is_number(call.get("start_ns")) else None
+        if found and start is not None and end is not None and start <= end:
+            found[-1].append(call)
+        else:
+            found.append([call])
+            end = None
+        if start is not None:
+            end = max(end or 0, start + call["total_ns"])
+    return found
+
+
 def outliers_part(runs):
-    calls = sorted(((run, call) for run in runs for call in outliers(run)), key=lambda pair: -pair[1]["total_ns"])
-    if not calls:
+    every = [(run, calls) for run in runs for calls in moments(run)]
+    every.sort(key=lambda pair: -max(call["total_ns"] for call in pair[1]))
+    if not every:
         return [paragraphs(["These runs kept none of their slowest calls."])]
     rows = []
-    for run, call in calls[:MOST_OUTLIERS]:
+    for run, calls in every[:MOST_OUTLIERS]:
+        call = max(calls, key=lambda call: call["total_ns"])
         start = call.get("start_ns")
         parts = call.get("stages") if isinstance(call.get("stages"), dict) else {}
         longest = max(((ns, name) for name, ns in parts.items() if is_number(ns)), default=None)
-        rows.append([run_name(run), run["window"], time_text(call["total_ns"]),
+        rows.append([run_name(run), run["window"], len(calls), time_text(call["total_ns"]),
                      f"{start / 1e9:.3f} s" if is_number(start) else "-", text_of(call.get("connection", "-")),
                      f"{text_of(longest[1])}, {time_text(longest[0])}" if longest else "-",
                      "; ".join(causes(call)) or "not known"])
-    head = ["call", "in flight", "took", "into its run", "connection", "longest stage", "causes"]
-    return [paragraphs([f"The slowest calls of all runs, {len(rows)} of {len(calls)} that were kept."]),
-            table(head, rows, words=(5, 6), wide=(6,))]
+    head = ["call", "in flight", "calls", "slowest took", "into its run", "connection", "longest stage", "causes"]
+    kept = sum(len(calls) for _, calls in every)
+    return [paragraphs([f"The slowest calls of all runs: {len(rows)} of {len(every)} moments, at which {kept} calls were "
+                        "kept. Calls whose times overlap are one moment, and the line is about the slowest."]),
+            table(head, rows, words=(6, 7), wide=(7,))]
 
 
 def noise_part(runs):
@@ -194,7 +215,7 @@ def runs_table(runs, spreads):
     rows = []
     for run, (_, low, high) in zip(runs, spreads):
         latency, moved = run["latency_ns"], run["sizes"] and not run.get("unsized")
-        rows.append([run_name(run), run["window"], f"{run['rpc_per_s']:,.0f}",
+        rows.append([mark(run) + run_name(run), run["window"], f"{run['rpc_per_s']:,.0f}",
                      *([f"{low:,.0f}", f"{high:,.0f}"] if repeated else []),
                      data_text(run["bytes_per_s"]) if moved else "-",
                      *(time_text(latency.get(p)) for p in ("p50", "p90", "p99", "p99.9", "max")),

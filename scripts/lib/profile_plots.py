@@ -3,7 +3,8 @@ from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from lib.profile_chart import COLORS, GRID, INK, Chart, plt
-from lib.profile_runs import PARTS, call_name, histogram, is_number, knee_doubts, run_name, size_name, stages, time_text
+from lib.profile_runs import PARTS, call_name, histogram, is_number, knee_doubts, run_name, size_name, stages, time_text, \
+    warnings
 
 STYLES = ["-", "--", ":", "-."]
 PERCENTILES = [0, 50, 90, 99, 99.9, 99.99, 99.999, 99.9999]
@@ -26,6 +27,13 @@ def panels(count, columns, width, height):
 
 def legend_above(chart, axis, marks, names):
     chart.legend(axis.legend(marks, names, loc="lower left", bbox_to_anchor=(-0.02, 1.1), ncol=len(names)))
+
+
+def warn(figure, runs):
+    """In the picture itself, which may be shown without its page."""
+    lines = warnings(runs)
+    if lines:
+        figure.suptitle("\n".join(lines), fontsize=8, color=COLORS[1])
 
 
 def decades(low, high, most):
@@ -125,6 +133,7 @@ def percentiles(runs):
         percentile_scale(axis, longest)
         log_scale(axis, "y", 10, ns_text)
     axes[0][0].set_ylabel("latency, log scale")
+    warn(figure, [run for run in runs if run["window"] in windows])
     chart.legend(axes[0][-1].legend(lines.values(), lines.keys(), loc="center left", bbox_to_anchor=(1.02, 0.5)))
     return chart
 
@@ -160,6 +169,7 @@ def open_loop(runs):
 def throughput(runs, knee_runs, knees):
     """A panel for each call; closed loops by window, and where they were searched, open loops by rate."""
     groups, searched = by_call(runs), by_call(open_loop(knee_runs))
+    drawn_runs = runs + open_loop(knee_runs)
     figure, axes = panels(len(groups), 2, 5.2, 3.6)
     chart = Chart("throughput", "Throughput against latency", figure)
     for axis, (call, sizes) in zip(axes, groups.items()):
@@ -176,6 +186,7 @@ def throughput(runs, knee_runs, knees):
         log_scale(axis, "y", 9, ns_text)
         chart.legend(axis.legend(drawn, [line.get_label() for line in drawn], loc="upper left",
                                  bbox_to_anchor=(1.0, 1.0), fontsize=7.5))
+    warn(figure, drawn_runs)
     return chart
 
 
@@ -278,6 +289,7 @@ def waterfall(runs):
         axis.grid(True, axis="x", color=GRID, linewidth=0.7)
         axis.set_axisbelow(True)
         axis.set_title(title + calls_text(trip, parts))
+    warn(figure, [run for run in runs if any(stages(run))])
     sides = [side for side in SIDES if any(part["side"] == side for _, _, parts in shown for part in parts)]
     legend_above(chart, axes[0], [plt.Rectangle((0, 0), 1, 1, color=SIDES[side]) for side in sides], sides)
     return chart

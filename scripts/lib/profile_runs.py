@@ -241,6 +241,27 @@ def noise_remarks(run):
     return [text_of(remark) for remark in (member if isinstance(member, list) else [])[:8] if isinstance(remark, str)]
 
 
+def went_wrong(run):
+    return bool(run["errors"] or run["wrong_bytes"])
+
+
+def mark(run):
+    """Before its name in tables."""
+    return "! " if noise_remarks(run) or went_wrong(run) else ""
+
+
+def warnings(runs):
+    """What a reader must know before anything else."""
+    disturbed, wrong = [run for run in runs if noise_remarks(run)], [run for run in runs if went_wrong(run)]
+    lines = []
+    if disturbed:
+        lines.append(f"{len(disturbed)} of {len(runs)} runs were disturbed, for example: {noise_remarks(disturbed[0])[0]}. "
+                     "Do not quote their tails, p99 and beyond.")
+    if wrong:
+        lines.append(f"Calls went wrong in {len(wrong)} of {len(runs)} runs, for example in {run_name(wrong[0])}.")
+    return lines
+
+
 # Two results.
 
 def scheme(uri):

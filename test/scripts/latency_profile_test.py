@@ -263,6 +263,26 @@ class Program(unittest.TestCase):
         self.run_program("--compare", path, path, "--out", "out")
         self.assertEqual({row["figure"] for row in self.table("compare.csv")}, {"rate", "p50_ns"})
 
+    def test_a_page_of_disturbed_runs_says_so_first(self):
+        noise = {"remarks": ["client had 9.0% of CPU 0"]}
+        outliers = [{"start_ns": start * 1000, "total_ns": total * 1000} for start, total in
+                    ((100, 50), (120, 60), (179, 5), (500, 40))]
+        runs = result({"noise": noise, "outliers": outliers}, {"window": 8}, {"window": 16, "errors": 3})
+        self.run_program("--from", self.write("a.json", runs), "--out", "out")
+        page = self.page("index.html")
+        words = "".join(page.words)
+        band = "1 of 3 runs were disturbed, for example: client had 9.0% of CPU 0. Do not quote their tails"
+        self.assertLess(words.index(band), words.index("2024-05-01"))
+        self.assertIn("Calls went wrong in 1 of 3 runs, for example in read 4K.", words)
+        marked = [word for word in page.words if word.endswith("read 4K")]
+        self.assertEqual((marked.count("! read 4K"), marked.count("read 4K") > 0), (2, True))
+        self.assertIn("2 of 2 moments, at which 4 calls", words)
+        self.assertEqual([row["disturbed"] for row in self.table("runs.csv")], ["client had 9.0% of CPU 0", "", ""])
+        self.assertEqual(words.count(band), 2)  # the band, and the throughput's chart
+        quiet = self.write("b.json", result({}, {"window": 8}))
+        self.run_program("--from", quiet, "--out", "out")
+        self.assertNotIn("disturbed, for example", "".join(self.page("index.html").words))
+
     def test_a_knee_carries_its_doubts(self):
         whole = json.loads(WHOLE.read_text())
         [knee] = whole["knees"]
