@@ -70,7 +70,7 @@ void expect_speaks(Pair& pair) {
   EXPECT_EQ(std::memcmp(pair.receive_buffers.at(0).data(), from.data(), 3000), 0);
 }
 
-// The pair's first connection, at another address of the same listener.
+// The pair's first connection, through another address of the same listener.
 void reconnect(Pair& pair, const std::string& uri) {
   pair.client_qp.reset();
   pair.server_qp.reset();
@@ -88,7 +88,7 @@ TEST(Connection, WorksOverIpv6) {
   EXPECT_EQ(pair.client_qp->peer().to_string(),
             pair.uri.substr(std::string_view("iwarp://").size()));
   EXPECT_TRUE(pair.server_qp->peer().to_string().starts_with("[::1]:"));
-  // Each end's own address is the other's peer.
+  // Each end's own address is the peer address of the other.
   EXPECT_EQ(pair.client_qp->peer().local, pair.server_qp->peer().remote);
   EXPECT_EQ(pair.server_qp->peer().local, pair.client_qp->peer().remote);
   EXPECT_EQ(pair.client_qp->peer().driver, "iwarp");
@@ -115,7 +115,7 @@ std::string congestion_of(int socket) {
                                                                                       : "";
 }
 
-// Of this process' connections from or to that address.
+// The number of this process's connections from or to that address.
 std::vector<std::string> congestions_of(const NetworkAddress& address) {
   std::vector<std::string> all;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -188,7 +188,7 @@ TEST(Connection, IsMadeToNames) {
   expect_speaks(pair);
 }
 
-// Nobody has answered yet.
+// No address has answered yet.
 TEST(Connection, IsGivenUpAtAnyTime) {
   Pair pair("iwarp://127.0.0.1:0");
   auto qp = pair.client.queue_pair();
@@ -202,7 +202,7 @@ TEST(Connection, IsGivenUpAtAnyTime) {
   EXPECT_EQ(pair.client.connect_error(*nobody, "iwarp://localhost:1").code, Errc::kNotFound);
 }
 
-// Who is who, and with whom an address shares limits.
+// Which addresses belong to one host, and with which an address shares limits.
 TEST(Identity, IdentifiesHostsAndTheirNetworks) {
   auto at = [](const char* host) {
     return drivers::look_up(host, 1, fabric::Names::kRefused).value().endpoints.front();
@@ -225,7 +225,7 @@ TEST(Identity, IdentifiesHostsAndTheirNetworks) {
   EXPECT_FALSE(is_group("::2", "10.0.0.1"));
 }
 
-// Where peers come from, however many addresses they have there.
+// Which network peers come from, however many addresses they have there.
 TEST(Identity, IdentifiesOrigins) {
   auto at = [](const char* host) {
     return drivers::look_up(host, 1, fabric::Names::kRefused).value().endpoints.front();
@@ -243,7 +243,7 @@ TEST(Identity, IdentifiesOrigins) {
   EXPECT_EQ(origin(kSix, "2001:db8:0:1::1"), origin(kSix, "2001:db8:0:1:ffff::2"));
   EXPECT_NE(origin(kSix, "2001:db8:0:1::1"), origin(kSix, "2001:db8:0:2::1"));
   EXPECT_EQ(origin("fe80::9", "fe80::1"), origin("fe80::9", "fe80::2"));
-  // All of this host.
+  // All of these are this host.
   const fabric::Identity here = origin("127.0.0.1", "127.0.0.1");
   EXPECT_TRUE(here.known());
   EXPECT_EQ(origin("127.0.0.1", "127.200.3.4"), here);

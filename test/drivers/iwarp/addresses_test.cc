@@ -1,5 +1,5 @@
-// Names with several addresses: connecting to them and listening at them. And hosts that say
-// nothing any more.
+// Names with several addresses: connecting to them and listening at them. And hosts that have
+// fallen silent.
 #include <sys/socket.h>
 
 #include <memory>
@@ -23,7 +23,7 @@ std::string at(const std::string& host, uint16_t port) {
   return "iwarp://" + host + ":" + std::to_string(port);
 }
 
-// A place that takes TCP's connections and reads nothing.
+// A place that takes TCP connections and reads nothing.
 class Deaf {
  public:
   explicit Deaf(const char* address, uint16_t port = 0, int backlog = 16)
@@ -41,7 +41,7 @@ class Deaf {
   base::Fd socket_;
 };
 
-// One whose queue is full, so that the system drops what comes.
+// A listener whose queue is full, so that the system drops new connections.
 class Dark : public Deaf {
  public:
   explicit Dark(const char* address) : Deaf(address, 0, 0) {
@@ -56,7 +56,7 @@ class Dark : public Deaf {
   std::vector<base::Fd> fillers_;
 };
 
-// A client, and a server that takes all who come.
+// A client, and a server that accepts every connection.
 class Several : public testing::Test {
  protected:
   void listen(const std::string& uri) { listener_ = server_.device->listen(uri).value(); }
@@ -112,7 +112,8 @@ TEST_F(Several, TheSecondIsTriedAtOnceWhenTheFirstRefuses) {
   EXPECT_EQ(connect(*find(at("two.test", port()))), "127.0.0.3");
 }
 
-// The server of the first is stopped: its system takes the connection, and nothing answers.
+// The server at the first address is stopped: its system accepts the connection, and nothing
+// answers.
 TEST_F(Several, TheSecondIsTriedWhenTheFirstHasHadItsShare) {
   const Deaf deaf("127.0.0.2");
   listen(at("127.0.0.3", deaf.port()));
@@ -178,7 +179,7 @@ TEST_F(Several, AServerListensAtBothFamilies) {
 TEST(Silence, IsOfAHostAndNotOfAProcess) {
   using namespace std::chrono_literals;
   const Clock::time_point start = Clock::now();
-  // A process that is stopped: its system answers whenever it is asked for room.
+  // A process that is stopped: its system still answers TCP's window probes.
   Silence stopped;
   for (auto t = 0s; t <= 600s; t += 5s)
     EXPECT_FALSE(
@@ -191,7 +192,7 @@ TEST(Silence, IsOfAHostAndNotOfAProcess) {
   for (auto t = 0s; t < 25s; t += 5s)
     EXPECT_FALSE(gone.look(3, t + 1s, start + t)) << t.count();
   EXPECT_TRUE(gone.look(5, 30s, start + 25s));
-  // A single question may have been lost.
+  // A single probe may have been lost.
   Silence lossy;
   EXPECT_FALSE(lossy.look(1, 120s, start));
   EXPECT_FALSE(lossy.look(1, 220s, start + 100s));

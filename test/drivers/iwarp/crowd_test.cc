@@ -1,4 +1,4 @@
-// Peers that come in numbers, take their time, or do not stop.
+// Peers that come in large numbers, are slow, or never stop.
 #include <gtest/gtest.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -30,10 +30,11 @@ Device& device_of(Pair& pair) {
   return static_cast<Device&>(*pair.server.device);
 }
 
-// As many peers as a device lets wait, of each kind.
+// As many peers of each kind as a device lets wait.
 constexpr size_t kMost = 1024;
 
-// While it lives there are descriptors for both ends of many connections, if the system allows it.
+// While it lives there are descriptors for both ends of many connections, if the system allows
+// that.
 struct ManyFiles {
   ManyFiles() {
     EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &now), 0);
@@ -48,7 +49,7 @@ struct ManyFiles {
   rlimit now{}, before{};
 };
 
-// What waits longest leaves; whoever sends its request is served.
+// The peer that has waited longest is dropped; a peer that sends its request is served.
 TEST_F(Crowd, PeersThatNeverAskDoNotKeepOthersOut) {
   const ManyFiles files;
   if (files.now.rlim_cur < 4096)
@@ -66,7 +67,7 @@ TEST_F(Crowd, PeersThatNeverAskDoNotKeepOthersOut) {
   ASSERT_TRUE(until([&] { return pair_.server.completions.size() == 1; }));
 }
 
-// An IPv4 address of this machine that is not the loopback's; empty: it has none.
+// An IPv4 address of this machine other than the loopback's, or empty.
 std::string other_address() {
   ifaddrs* all = nullptr;
   if (::getifaddrs(&all) != 0)
@@ -81,7 +82,8 @@ std::string other_address() {
   return found;
 }
 
-// A host that takes many addresses is one: it costs another host no place, however slow that is.
+// A host with many addresses counts as one: it takes no place from another host, however slow that
+// is.
 TEST_F(Crowd, AFloodFromManyAddressesOfAHostCostsOnlyThatHostItsPlaces) {
   const std::string other = other_address();
   if (other.empty())
@@ -110,7 +112,7 @@ TEST(OldestOfMost, BreaksTiesBetweenOwnersByAge) {
   EXPECT_EQ(goes({{'c', 1}, {'b', 2}, {'a', 3}, {'a', 4}}), 3);
 }
 
-// It never is one of those that others may push out.
+// Such a peer is never among those whose places others may take.
 TEST_F(Crowd, ARequestThatIsThereIsTakenAtOnce) {
   RawPeer early(pair_.uri);
   early.shake(request());
@@ -129,7 +131,7 @@ TEST_F(Crowd, ARequestHasATimeLimit) {
   const std::lock_guard lock(device_of(pair_).control().mutex());
   device_of(pair_).visitors().front()->on_tick(drivers::Clock::now() + 9s);
   EXPECT_EQ(device_of(pair_).visitors().size(), 1u);
-  // What comes meanwhile gives it no more.
+  // Data that arrives meanwhile does not extend the time.
   peer_.say(Bytes(frame.begin() + 10, frame.begin() + 12));
   pair_.server.pump();
   device_of(pair_).visitors().front()->on_tick(drivers::Clock::now() + 11s);
@@ -145,7 +147,7 @@ TEST_F(Crowd, WithoutFileDescriptorsPeersWaitAndNothingSpins) {
   uint64_t failures = 0;
   {
     const rrdk::test::NoDescriptors now;
-    // A peer that waits for nothing is dropped first; that leaves the limit where it is.
+    // A peer that waits for nothing is dropped first; the limit stays the same.
     EXPECT_TRUE(until([&] { return pair_.server.counter("accept_failures") >= 2; }));
     for (int i = 0; i != 100; ++i)
       pair_.server.pump();
@@ -158,8 +160,8 @@ TEST_F(Crowd, WithoutFileDescriptorsPeersWaitAndNothingSpins) {
   ASSERT_TRUE(until([&] { return !device_of(pair_).visitors().empty(); }));
 }
 
-// It reads nothing and never closes: neither what it was not told yet nor its silence keeps the
-// socket.
+// The peer reads nothing and never closes: neither data not sent yet nor its silence keeps the
+// socket open.
 TEST_F(Crowd, APeerThatStaysAfterItsOwnFaultIsLetGo) {
   for (const bool is_full : {false, true}) {
     SCOPED_TRACE(is_full ? "with bytes that it does not take" : "with all that there was to say");
@@ -188,7 +190,8 @@ TEST_F(Crowd, APeerThatStaysAfterItsOwnFaultIsLetGo) {
   connect();
 }
 
-// There is always another Read of its to be answered; a request of ours has its turn in between.
+// There is always another Read from the peer to answer; our own requests have their turns in
+// between.
 TEST_F(Crowd, APeerThatNeverStopsReadingDoesNotKeepUsFromSending) {
   constexpr uint32_t kSize = 16 << 20;  // more than TCP takes
   constexpr uint32_t kMostAnswers = 2 * kReads;
@@ -225,9 +228,9 @@ TEST_F(Crowd, APeerThatNeverStopsReadingDoesNotKeepUsFromSending) {
   qp_.reset();  // before its memory
 }
 
-// TCP takes nothing for a while, cuts messages anywhere, and then takes all: copied Sends, whose
-// memory was used again at once, long ones and Writes come whole and in order, and what is to be
-// reported is, once.
+// TCP takes nothing for a while, cuts messages at any byte, and then takes everything. Copied
+// Sends, whose memory was reused at once, long Sends and Writes arrive whole and in order, and each
+// requested completion is reported once.
 TEST_F(Crowd, QueuedDataArrivesWholeAndInOrder) {
   constexpr uint32_t kWritten = 70'000;
   constexpr uint32_t kLong = 5'000;
@@ -301,7 +304,7 @@ TEST_F(Crowd, QueuedDataArrivesWholeAndInOrder) {
       next += next % 6 == 4 ? 1 : 5;
     }
     EXPECT_GE(next, posted);
-    // The end finds some of them under way; what was copied is not reported.
+    // The end comes while some of them are in progress; copied Sends are not reported.
     peer_.finish();
     ASSERT_TRUE(until([&] { return pair_.server.has_event(EventType::kDisconnected); }));
     pair_.server.events.clear();
@@ -312,9 +315,9 @@ TEST_F(Crowd, QueuedDataArrivesWholeAndInOrder) {
   connect();
 }
 
-// Both who connects and who accepts: the system ends what a dead peer or a cut cable leaves behind
-// when nothing is under way. Otherwise Silence judges: TCP's own limit would also end the
-// connection to a process that is stopped.
+// On both the connecting and the accepting side, the system ends connections that a dead peer or a
+// cut cable leaves behind when nothing is in progress. Otherwise Silence decides: TCP's own limit
+// would also end the connection to a stopped process.
 TEST(Sockets, GiveUpOnAPeerThatIsSilent) {
   const Pair pair("iwarp://127.0.0.1:0?silence=90");
   std::multiset<int> idle;
@@ -341,7 +344,7 @@ TEST(Sockets, GiveUpOnAPeerThatIsSilent) {
 }
 
 // It asks to connect and is gone: our reply is not even acknowledged. test/netns/testrpc.sh cuts a
-// link while calls are under way.
+// link while calls are in progress.
 TEST_F(Crowd, AHostThatGoesDuringTheHandshakeIsGivenUp) {
   const auto impatient = pair_.server.device->listen("iwarp://127.0.0.1:0?silence=3").value();
   peer_ = RawPeer(impatient->uri());
@@ -385,7 +388,7 @@ TEST_F(Crowd, NothingCountsAfterATerminate) {
   EXPECT_TRUE(untouched());
 }
 
-// Its own fault, byte by byte: whatever is damaged, no damaged message is received.
+// Each byte is damaged in turn: no damaged message is received.
 TEST_F(Crowd, ADamagedByteIsFoundWhereverItIs) {
   MpaFrame asked = request();
   asked.crc = true;
@@ -412,11 +415,10 @@ TEST_F(Crowd, ADamagedByteIsFoundWhereverItIs) {
   connect(asked);
 }
 
-// What a peer asks for, and takes as fast as it comes, is given in turns: others are polled in
-// between.
+// Reads that a peer takes as fast as they come are answered in turns: others are polled in between.
 TEST_F(Crowd, APeerThatTakesAllThatItReadsDoesNotKeepTheCore) {
   constexpr uint32_t kSize = 16 << 20;
-  constexpr uint64_t kMostAtOnce = 16 << 20;  // what TCP had of earlier turns, too
+  constexpr uint64_t kMostAtOnce = 16 << 20;  // data that TCP had from earlier turns, too
   connect();
   RegisteredMemory large = fabric::test::test_memory().allocate(kSize).value();
   uint32_t key = 0;
@@ -441,10 +443,10 @@ TEST_F(Crowd, APeerThatTakesAllThatItReadsDoesNotKeepTheCore) {
   }));
   taking.join();
   EXPECT_LE(most, kMostAtOnce);
-  qp_.reset();  // before its memory: TCP's bytes are headers, too, so not all has been sent
+  qp_.reset();  // before its memory: TCP's bytes include headers, so not all has been sent
 }
 
-// Each may take its time to close, and none of that is at others' cost.
+// Each may take its time to close, without a cost for others.
 TEST_F(Crowd, PeersThatDoNotCloseDoNotKeepOthersFromTheirAnswer) {
   const ManyFiles files;
   if (files.now.rlim_cur < 4096)
@@ -465,7 +467,7 @@ TEST_F(Crowd, PeersThatDoNotCloseDoNotKeepOthersFromTheirAnswer) {
   connect();
 }
 
-// Who it was counts against its user's connections, however soon it has gone.
+// The peer counts for its user's connections, however soon it has gone.
 TEST_F(Crowd, APeerThatResetsIsKnownAllTheSame) {
   RawPeer gone(pair_.uri);
   pair_.server.pump();

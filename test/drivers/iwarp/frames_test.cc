@@ -1,5 +1,5 @@
-// Frames with one field that is wrong, at every field: each ends its own connection, with its own
-// counter; and frames that are odd but right.
+// Frames with one wrong field, for every field: each ends its own connection, with its own counter;
+// and unusual frames that are valid.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -120,7 +120,7 @@ TEST_F(Frames, ReadRequestsAndTerminatesAreOneSegmentOfTheirLength) {
   });
 }
 
-// Whatever it says, the connection ends without an answer.
+// Whatever a Terminate contains, the connection ends without an answer.
 TEST_F(Frames, TerminatesOfAnyLengthAndContentEndTheConnection) {
   uint64_t count = 0;
   for (const std::byte fill : {std::byte{0}, std::byte{0xff}, std::byte{0x41}}) {
@@ -162,7 +162,7 @@ TEST_F(Frames, OnlyAValidLocalKeyCanBeInvalidated) {
   run(fabric::test::invalidate_wr(2, write_key_));
   expect_refused("dead", kill(write_key_));
   expect_refused("the same twice", both(kill(write_key_), kill(write_key_, 2)));
-  // The other connection's key is as good as before.
+  // The other connection's key is still valid.
   Buffer from = fabric::test::test_memory().get(4096);
   EXPECT_EQ(pair_
                 .run(fabric::test::access_wr(9, fabric::Op::kWrite, from.first(64), foreign_key,
@@ -171,7 +171,7 @@ TEST_F(Frames, OnlyAValidLocalKeyCanBeInvalidated) {
             WcStatus::kSuccess);
 }
 
-// As many at once as were agreed on, of the same bytes, each to a sink of its own.
+// As many at once as were agreed on, of the same bytes, each into its own sink.
 TEST_F(Frames, ReadsMayOverlap) {
   connect();
   std::copy_n(payload(4096).begin(), 4096, window().data);
@@ -220,13 +220,13 @@ TEST_F(Frames, APeerThatAllowsNoReadsIsAskedForNone) {
   EXPECT_TRUE(untouched());
 }
 
-// Of an initiator that was to begin with an empty Send and does not: its messages are messages.
+// The initiator was to begin with an empty Send and does not: its messages are treated as messages.
 TEST_F(Frames, OnlyTheFirstMessageSaysThatThePeerIsReady) {
   MpaFrame asked = request();
   asked.peer_to_peer = asked.rtr_send = true;
   connect(asked);
   ASSERT_TRUE(reply_->rtr_send);
-  // The end of the first message has no bytes of its own.
+  // The end of the first message has no bytes.
   peer_.say(send(1, payload(40), 0, /*last=*/false));
   peer_.say(send(1, {}, 40));
   peer_.say(send(2, {}));
@@ -261,7 +261,8 @@ TEST_F(Frames, RequestsMayHaveAllBitsAndAsMuchPrivateDataAsMpaHas) {
   EXPECT_EQ(pair_.server.counter("handshakes_refused"), 1u);
 }
 
-// It has said half of a message and stays: no turn is spent on it, and what it holds is its own.
+// The peer has sent half of a message and stays: no turn is spent on it, and it only holds memory
+// of its own.
 TEST_F(Frames, AnIncompleteMessageDoesNotBlockTheOtherDirection) {
   connect();
   const Bytes bytes = send(1, payload(100));

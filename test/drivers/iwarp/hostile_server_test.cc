@@ -1,4 +1,4 @@
-// Servers that do not speak iWARP as they should, to a client of ours.
+// Servers that violate the iWARP protocols, to our client.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
@@ -28,7 +28,7 @@ class RawServer : public testing::Test {
       return done();
     });
   }
-  // Our client has asked.
+  // Our client has sent its request.
   void ask(const std::string& options = "") {
     qp_.reset();
     client_.events.clear();
@@ -97,9 +97,8 @@ TEST_F(RawServer, InvalidRepliesEndTheAttempt) {
   EXPECT_EQ(expect_failed(EventType::kConnectFailed).ending.code, Errc::kConnectionLost);
 }
 
-// Offered: a Write or a Read of nothing. What says that the Read of nothing was answered must
-// itself be nothing.
-// A TCP socket that listens is what the URI's port leads to.
+// The server offers a Write or a Read of zero bytes. The answer that says that the Read was made
+// must also have zero bytes. The URI's port leads to a listening TCP socket.
 // Shows: BIND-07
 TEST_F(RawServer, TheReadOfNothingIsAnsweredWithNothing) {
   MpaFrame frame = reply();
@@ -148,7 +147,7 @@ TEST_F(RawServer, ResponsesAreHeldToTheirRead) {
   }
 }
 
-// What has come of a Read in flight shows, to the byte.
+// The data received for a Read in flight is visible, to the byte.
 TEST_F(RawServer, DataOfAReadCountsAsItComes) {
   ask();
   answer(reply());
@@ -171,7 +170,7 @@ TEST_F(RawServer, DataOfAReadCountsAsItComes) {
   EXPECT_EQ(qp_->read_bytes(), 100u);
 }
 
-// The server's IRD (RFC 6581 section 4): a Read beyond waits here until one of those before is
+// The server's IRD (RFC 6581 section 4): a further Read waits here until an earlier one is
 // answered.
 TEST_F(RawServer, IsAskedForNoMoreReadsAtOnceThanItServes) {
   constexpr uint32_t kAll = 9;
@@ -237,7 +236,7 @@ TEST_F(RawServer, HasATimeLimitToAnswer) {
   auto& qp = static_cast<QueuePair&>(*qp_);
   qp.on_tick(drivers::Clock::now() + std::chrono::seconds(4));
   EXPECT_TRUE(client_.device->poll_events(1).empty());
-  // A part of the answer gives it no more.
+  // A part of the answer does not extend the time.
   const Bytes frame = encode(reply());
   peer_.say(Bytes(frame.begin(), frame.begin() + 10));
   ASSERT_TRUE(until([&] { return peer_.has_arrived(); }));

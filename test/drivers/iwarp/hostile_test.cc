@@ -1,5 +1,5 @@
-// Peers that do not speak iWARP as they should: each is told why, counted and left, and nobody else
-// notices.
+// Peers that violate the iWARP protocols: each is told why, counted and disconnected, and no other
+// connection notices.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -124,7 +124,7 @@ TEST_F(RawClient, MessagesInAnyPiecesArriveWhole) {
   }
 }
 
-// Each of them would otherwise need a system call of its own, and a poll makes a few only.
+// Otherwise each of them would need its own system call, and a poll makes only a few.
 TEST_F(RawClient, SmallSegmentsOfALargeMessageAreTakenTogether) {
   constexpr uint32_t kSegments = 40;
   connect();
@@ -239,7 +239,7 @@ TEST_F(RawClient, ATerminateEndsTheConnectionWithItsReason) {
   EXPECT_EQ(pair_.server.counter("terminates_received"), 1u);
 }
 
-// What it refuses of ours had completed: only this tells of it.
+// The request of ours that the peer refuses had completed: only the Terminate reports the refusal.
 TEST_F(RawClient, ATerminateSaysWhetherAnAccessWasRefused) {
   const SegmentHeader of_write{.tagged = true, .last = true, .opcode = Opcode::kWrite};
   const SegmentHeader of_response{.tagged = true, .last = true, .opcode = Opcode::kReadResponse};
@@ -299,7 +299,7 @@ TEST_F(RawClient, AResetIsALoss) {
   EXPECT_EQ(pair_.server.counter("peers_lost"), 1u);
 }
 
-// Our own Sends find out about the end before our Receives do.
+// Our Sends notice the end before our Receives do.
 TEST_F(RawClient, MessagesBeforeAResetAreReceived) {
   connect();
   peer_.say(send(1, payload(100)));

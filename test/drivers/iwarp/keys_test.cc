@@ -1,5 +1,5 @@
-// Peers that reach for memory that no key of theirs opens: it stays as it is, they are told why,
-// and the other connection goes on (RawClient's destructor).
+// Peers that access memory without a valid key: the memory stays unchanged, they are told why, and
+// the other connection continues (RawClient's destructor).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -68,7 +68,7 @@ TEST_F(RawClient, AKeyThatDiesUnderAWriteIsNotWrittenAnyMore) {
 
 TEST_F(RawClient, AKeyThatDiesUnderAReadIsNotReadAnyMore) {
   connect();
-  // Reads until TCP is full: nobody takes the answers.
+  // Reads until TCP is full: the answers are not taken.
   Buffer large = fabric::test::test_memory().get(1 << 20);
   std::fill_n(large.data(), 1 << 20, std::byte{1});
   uint32_t key = 0;
@@ -97,7 +97,7 @@ TEST_F(RawClient, AKeyThatDiesUnderAReadIsNotReadAnyMore) {
   }
 }
 
-// Of another connection, of an earlier call, and of the past.
+// The key of another connection, of an earlier call, and of the past.
 TEST_F(RawClient, OnlyLivingKeysOfTheConnectionOpenMemory) {
   connect();
   const Bytes some = payload(16);
@@ -136,7 +136,7 @@ TEST_F(RawClient, OnlyLivingKeysOfTheConnectionOpenMemory) {
   }
 }
 
-// The key that a Send with Invalidate kills is dead for the bytes right behind it.
+// The key that a Send with Invalidate invalidates is invalid for the very next bytes.
 TEST_F(RawClient, ThePeerMayKillItsKeyAndIsThenHeldToIt) {
   connect();
   Bytes both =
@@ -151,7 +151,7 @@ TEST_F(RawClient, ThePeerMayKillItsKeyAndIsThenHeldToIt) {
   EXPECT_EQ(done[0].invalidated_key, write_key_);
 }
 
-// RFC 5040 section 5.1 and 5.2: of nothing, the STag is not looked at.
+// RFC 5040 sections 5.1 and 5.2: for zero bytes the STag is not checked.
 TEST_F(RawClient, NothingMayBeReadAndWrittenAnywhere) {
   connect();
   peer_.say(write(0xdeadbeef, UINT64_MAX, {}));
@@ -179,7 +179,7 @@ TEST_F(RawClient, AWindowIsOpenToItsLastByte) {
   EXPECT_EQ(answer->payload, Bytes{std::byte{7}});
 }
 
-// A length that announces more than there is room for is refused before any of it has come.
+// A length beyond the available memory is refused before any of the data has come.
 TEST_F(RawClient, EveryLengthIsHeldToTheWindow) {
   connect();
   for (uint32_t ulpdu = 0; ulpdu <= kMaxUlpdu; ulpdu += ulpdu < 20 ? 1 : 1637) {

@@ -1,4 +1,5 @@
-// The lane of a connection to a peer that may say anything: what is for it, and what is not.
+// The lane of a connection to a peer that may send anything: which messages are for it, and which
+// are not.
 #include "drivers/iwarp/lane.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +27,7 @@ class RawLane : public RawClient {
   RawLane() { lane_user_ = &taker_; }
 };
 
-// Each reply is an FPDU like any other, and none needs a Receive or leaves one behind.
+// Each reply is an FPDU like any other; none needs a Receive or leaves one behind.
 TEST_F(RawLane, TakesAndAnswersMessagesWhereTheyLie) {
   for (const bool crc : {false, true}) {
     MpaFrame asked = request();
@@ -46,8 +47,8 @@ TEST_F(RawLane, TakesAndAnswersMessagesWhereTheyLie) {
   }
 }
 
-// They may go with what is posted in answer to a message behind, but do not wait for that: it may
-// take its time.
+// Replies may be sent with what is posted in answer to a later message, but do not wait for that,
+// since it may take its time.
 TEST_F(RawLane, AnswersLeaveTogetherOrAlone) {
   taker_.echoes = true;
   taker_.wants = [](const Bytes& bytes) { return bytes.size() != 8; };
@@ -82,7 +83,7 @@ TEST_F(RawLane, WaitsForTheRestOfAMessage) {
   ASSERT_TRUE(until([&] { return pair_.server.has_event(EventType::kDisconnected); }));
 }
 
-// What TCP did not take leaves when it does, whole, in order, and before what is sent behind it.
+// Data that TCP did not take is sent later, whole, in order, and before what is sent behind it.
 TEST_F(RawLane, RepliesWaitForTcpInTheirOrder) {
   connect();
   peer_.take_little();
@@ -109,7 +110,7 @@ TEST_F(RawLane, RepliesWaitForTcpInTheirOrder) {
   EXPECT_GT(pair_.server.counter("tcp_waits"), 0u);
 }
 
-// What became of a stream of bytes.
+// The outcome of a stream of bytes.
 struct Outcome {
   std::vector<Bytes> messages;
   uint32_t kills = 0;
@@ -121,8 +122,8 @@ struct Outcome {
 
 class Streams : public RawClient {
  protected:
-  // All sorts of messages, and perhaps something wrong behind them: one that ends too early, or a
-  // bit of its header. A wrong length may mean different things: a lane takes what a Receive does
+  // Messages of all kinds, possibly followed by an error: a truncated message, or a wrong bit in
+  // its header. A wrong length may mean different things: a lane takes messages that a Receive does
   // not.
   Bytes stream(uint64_t seed) {
     std::mt19937_64 random(seed);
@@ -206,7 +207,7 @@ class Streams : public RawClient {
   }
 };
 
-// Takes messages in the lane, and by Receives what the lane's user leaves.
+// Takes messages in the lane, and in Receives those that the lane's user leaves.
 TEST_F(Streams, HaveOneMeaningInLanesAndInReceives) {
   constexpr uint32_t kStreams = 150;
   const uint64_t seed = rrdk::test::run_seed();

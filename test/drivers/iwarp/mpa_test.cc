@@ -17,7 +17,7 @@ std::vector<std::byte> frame_of(std::string_view key, std::initializer_list<int>
   return bytes;
 }
 
-// What Linux's NFS client sends through siw, and its server answers (kernel 6.1).
+// The frames that Linux's NFS client sends through siw and its server answers (kernel 6.1).
 const auto kLinuxRequest = frame_of(
     "MPA ID Req Frame", {0x10, 2, 0, 12, 0, 0x80, 0, 0, 0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3});
 const auto kLinuxReply = frame_of(

@@ -1,4 +1,4 @@
-// A server with a well-behaved client of its own, and a raw one that need not behave.
+// A server with a well-behaved client, and a raw client that may misbehave.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ inline Bytes write(uint32_t stag, uint64_t at, const Bytes& bytes) {
               bytes);
 }
 
-// Takes what its lane has, as far as it wants, and may send it back.
+// Takes messages from its lane, as many as it wants, and may send them back.
 struct Taker final : fabric::LaneUser {
   void on_burst(fabric::Lane& lane, uint32_t most) noexcept override {
     for (; most != 0; --most) {
@@ -81,7 +81,7 @@ class RawClient : public testing::Test {
       memory_.data()[i] = std::byte{0x5a};
   }
   ~RawClient() override {
-    // The other connection goes on.
+    // The other connection continues.
     pair_.post_receives(*pair_.server_qp, 1);
     EXPECT_EQ(pair_.run(fabric::test::send_wr(1, {memory_.first(100)})).status, WcStatus::kSuccess);
     qp_.reset();
@@ -142,8 +142,8 @@ class RawClient : public testing::Test {
     Cause cause;
     const char* counter;
   };
-  // The peer gets a Terminate with this cause, one counter moves, our end is disconnected, and no
-  // memory was written to.
+  // The peer gets a Terminate with this cause, one counter changes, our end is disconnected, and no
+  // memory was written.
   void expect_terminated(const Offence& offence) {
     SCOPED_TRACE(offence.what);
     const uint64_t before = pair_.server.counter(offence.counter);
@@ -173,7 +173,7 @@ class RawClient : public testing::Test {
   Buffer memory_ = fabric::test::test_memory().get(1 << 20);
   Buffer inbox_ = fabric::test::test_memory().get(1 << 16);
   Taker taker_;
-  fabric::LaneUser* lane_user_ = nullptr;  // of each connection, if it is to have one
+  fabric::LaneUser* lane_user_ = nullptr;  // for each connection, if it is to have one
   std::unique_ptr<fabric::QueuePair> qp_;
   std::optional<MpaFrame> reply_;
   uint32_t read_key_ = 0;

@@ -54,7 +54,7 @@ RawPeer::RawPeer(const std::string& uri, const std::string& from) {
 }
 
 void RawPeer::say(const Bytes& bytes) {
-  // The other end may have had enough of us.
+  // The other end may have disconnected.
   (void)!::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
 }
 

@@ -144,7 +144,7 @@ TEST(Terminate, SaysWhatAndWhich) {
   EXPECT_EQ(read.cause, terminate.cause);
   EXPECT_TRUE(read.has_segment);
   EXPECT_EQ(read.segment.number, 9u);
-  // Cut off anywhere it is still read, as far as it goes.
+  // Truncated anywhere, it is still read as far as it goes.
   for (uint32_t cut = 0; cut != length; ++cut)
     EXPECT_FALSE(decode_terminate(std::span(wire).first(cut)).has_segment);
   EXPECT_EQ(decode_terminate(std::span(wire).first(4)).cause, terminate.cause);

@@ -1,4 +1,4 @@
-// The sender's account of the copies, beside a plain model of them: who has which byte.
+// The sender's records of the copies, beside a plain model of which copy has which byte.
 #include "drivers/shm/copy_ring.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ TEST(CopyRings, LendNoByteTwiceAndRefuseOnlyWhenFull) {
   std::vector<bool> taken(kBytes);
   uint64_t number = 0;
   uint64_t refused = 0;
-  bool asked = false;  // by the last one, to be told of room
+  bool asked = false;  // by the last one, to be told of free space
   for (int i = 0; i < 5000; ++i) {
     const auto length = static_cast<uint32_t>(random() % 3 == 0 ? 4096 : 245 + random() % 3852);
     const bool fits = ring.fits(length);

@@ -1,4 +1,4 @@
-// Descriptors that take long to close, wherever a peer puts them: they hold up no thread of ours.
+// Descriptors that take long to close, wherever a peer puts them: they delay no thread of ours.
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -50,10 +50,10 @@ class SlowClose {
     while (::send(fd.get(), unread.data(), unread.size(), MSG_DONTWAIT) > 0) {
     }
   }
-  // Puts it into the queue of a socket, and that into the queue of another, and returns this: what
-  // closes it closes all, and does not find what lingers.
+  // Puts it into the queue of a socket, puts that socket into the queue of another, and returns the
+  // latter. Closing the latter closes all, and does not find the slow one.
   Fd wrapped() { return wrap(wrap(std::move(fd))); }
-  // Puts it into a socket's queue, from where it is closed.
+  // Puts it into a socket's queue; closing the socket closes it.
   void put_into(int sender) {
     const int slow = fd.get();
     EXPECT_EQ(send_message(sender, {}, std::span(&slow, 1)), SendResult::kSent);
@@ -83,7 +83,7 @@ class SlowClose {
 
 class Descriptors : public Hostile {
  protected:
-  // A peer that sends a packet of no meaning, with these.
+  // A peer that sends a packet without meaning, with these descriptors.
   std::unique_ptr<RawPeer> send_junk(const std::vector<int>& fds) {
     auto peer = std::make_unique<RawPeer>(honest_.server, honest_.uri);
     std::array<char, CMSG_SPACE(253 * sizeof(int))> control{};
@@ -111,7 +111,7 @@ class Descriptors : public Hostile {
     ASSERT_TRUE(pump_until({&honest_.server},
                            [&] { return honest_.server.counter("handshakes_refused") > before; }));
   }
-  // Has the server take a packet with what takes long to close.
+  // Makes the server take a packet with a descriptor that takes long to close.
   void take_slow(SlowClose& slow) {
     Fd wrapped = slow.wrapped();
     const auto peer = send_junk({wrapped.get()});
@@ -200,16 +200,16 @@ TEST_F(Descriptors, ThatTakeLongToCloseHoldUpNoOthers) {
       pump_until({&honest_.server}, [&] { return open_descriptors() <= descriptors_ + kLeft; }));
 }
 
-// Who has several such is not listened to until they are closed; connections that are there live
-// on.
+// A user with several such descriptors is not accepted until they are closed; its existing
+// connections continue.
 TEST_F(Descriptors, ThatDoNotCloseKeepOnlyTheirUserOut) {
   {
     std::vector<SlowClose> slow(8);
     for (SlowClose& s : slow)
       take_slow(s);
     take_junk(std::vector<int>(200, null_.get()));
-    // Visitors that stay: those who leave would be descriptors to close, too. Few at a time: closes
-    // are known to be stuck after a while only.
+    // Visitors that stay: leaving visitors would be descriptors to close, too. Only a few at a
+    // time: it takes a while to know that a close is stuck.
     std::vector<Fd> visitors;
     ASSERT_TRUE(pump_until({&honest_.server}, [&] {
       visitors.push_back(connect_socket(parse_address(honest_.uri).value().path).value());
@@ -229,7 +229,7 @@ TEST_F(Descriptors, ThatDoNotCloseKeepOnlyTheirUserOut) {
 
 // --- the wake-up socket ---
 
-// A packet there wakes the sleeper, who has no use for what it brings.
+// A packet there wakes the sleeper, which does not use the packet's content.
 TEST_F(Descriptors, InWakeUpsHoldUpNoPoll) {
   SlowClose slow;
   RawPeer peer(honest_.server, honest_.uri);
@@ -257,8 +257,8 @@ TEST_F(Descriptors, InUnreadWakeUpsHoldUpNoQueuePairsEnd) {
   expect_bystanders_unharmed();
 }
 
-// A datagram socket whose other end is gone throws away what waits in it when it is sent to; so
-// wake-ups go by a kind that does not.
+// A datagram socket whose other end is gone discards its queue when it is sent to; so wake-ups are
+// sent in a way that does not.
 TEST_F(Descriptors, InThePeersOwnWakeUpSocketHoldUpNoRing) {
   SlowClose slow;
   int ends[2];
@@ -282,9 +282,10 @@ TEST_F(Descriptors, InThePeersOwnWakeUpSocketHoldUpNoRing) {
   EXPECT_TRUE(pump_until({&honest_.server}, [&] { return slow.is_reset(); }));
 }
 
-// --- where there is no place for them ---
+// --- if there is no place for them ---
 
-// The kernel closes those for which the process has no place, in the thread that takes the packet.
+// The kernel closes descriptors for which the process has no place, in the thread that takes the
+// packet.
 TEST_F(Descriptors, ThatFindNoPlaceHoldUpNoOthers) {
   SlowClose slow;
   RawPeer peer(honest_.server, honest_.uri);
@@ -307,7 +308,7 @@ TEST_F(Descriptors, ThatFindNoPlaceHoldUpNoOthers) {
 }
 
 // A region that a peer shows meanwhile is learnt when there is a descriptor again, and so is a
-// message there: nobody has done anything wrong.
+// message there: it is no error.
 TEST_F(Descriptors, ThatAreLackingForAMomentEndNoConnection) {
   RawPeer peer(honest_.server, honest_.uri);
   peer.establish();
@@ -345,7 +346,7 @@ TEST_F(Descriptors, ThatAreLackingForAMomentEndNoConnection) {
   EXPECT_EQ(honest_.server.counter("bad_regions"), 0u);
 }
 
-// Nobody is kept busy by looking for one.
+// No thread is kept busy looking for one.
 TEST_F(Descriptors, ThatAreLackingAreLookedForNowAndThen) {
   RawPeer peer(honest_.server, honest_.uri);
   peer.establish();
@@ -360,7 +361,7 @@ TEST_F(Descriptors, ThatAreLackingAreLookedForNowAndThen) {
   EXPECT_FALSE(honest_.server.has_event(EventType::kDisconnected));
 }
 
-// The data path may be the first to find that there is one again.
+// The data path may be the first to find a free descriptor again.
 TEST_F(Descriptors, ThatAReadFindsAgainLeaveTheSocketToBeRead) {
   RawPeer peer(honest_.server, honest_.uri);
   peer.establish();
@@ -382,7 +383,7 @@ TEST_F(Descriptors, ThatAReadFindsAgainLeaveTheSocketToBeRead) {
   expect_disconnected("broken_sockets");
 }
 
-// What brings descriptors that no honest peer sends then is not waited for.
+// A packet that brings descriptors where no honest peer sends any is not waited for.
 TEST_F(Descriptors, ThatAreLackingForNonsenseAreNoExcuse) {
   RawPeer visitor(honest_.server, honest_.uri);
   pollfd hello = {visitor.socket.get(), POLLIN, 0};
@@ -408,7 +409,7 @@ TEST_F(Descriptors, ThatAreLackingForNonsenseAreNoExcuse) {
   EXPECT_EQ(client.take_event(EventType::kConnectFailed).ending.code, Errc::kNotAPeer);
 }
 
-// A peer that dies meanwhile is gone; one whose region finds no place for long is told why.
+// A peer that dies meanwhile is gone; a peer whose region finds no place for long is told why.
 TEST_F(Descriptors, ThatAreLackingForLongEndTheConnection) {
   for (const bool dies : {true, false}) {
     SCOPED_TRACE(dies ? "the peer dies" : "the peer stays");
@@ -449,7 +450,7 @@ TEST_F(Descriptors, ThatAreLackingForAReadAreNoFaultOfThePeer) {
   EXPECT_EQ(honest_.server.counter("bad_keys"), 0u);
 }
 
-// It is this process that lacks them, and not the server that breaks the protocol.
+// This process lacks them; the server does not break the protocol.
 TEST_F(Descriptors, ThatAreLackingForAServersMemoryAreNamed) {
   fabric::test::End client{honest_.uri};
   RawServer server(client, new_uri());
@@ -463,7 +464,7 @@ TEST_F(Descriptors, ThatAreLackingForAServersMemoryAreNamed) {
   EXPECT_NE(event.ending.text.find("RLIMIT_NOFILE"), std::string::npos) << event.ending.text;
 }
 
-// Nor is a client to blame whose request finds no place.
+// A client whose request finds no place is not to blame either.
 TEST_F(Descriptors, ThatAreLackingForARequestAreNoFaultOfThePeer) {
   RawPeer peer(honest_.server, honest_.uri);
   pollfd hello = {peer.socket.get(), POLLIN, 0};
@@ -475,8 +476,8 @@ TEST_F(Descriptors, ThatAreLackingForARequestAreNoFaultOfThePeer) {
   EXPECT_EQ(honest_.server.counter("handshakes_refused"), 0u);
 }
 
-// Visitors who say nothing hold what it lacks: they go, and not the one that asks, as old as it may
-// be.
+// Silent visitors hold the descriptors that it lacks: they are dropped, and the one that asks is
+// not, however old it is.
 TEST_F(Descriptors, ThatSilentVisitorsHoldAreForOneThatAsks) {
   constexpr int kSilent = 20;
   const std::string path = parse_address(honest_.uri).value().path;
@@ -506,7 +507,7 @@ TEST_F(Descriptors, ThatSilentVisitorsHoldAreForOneThatAsks) {
   EXPECT_EQ(peer.receive(MessageType::kAccept).kind, Received::Kind::kMessage);
 }
 
-// Where no visitor holds them the application is told; and a peer that goes is not waited for.
+// If no visitor holds them, the application is told; and a peer that goes is not waited for.
 TEST_F(Descriptors, ThatAreLackingForARequestAreAskedFor) {
   RawPeer peer(honest_.server, honest_.uri);
   pollfd hello = {peer.socket.get(), POLLIN, 0};
@@ -523,7 +524,7 @@ TEST_F(Descriptors, ThatAreLackingForARequestAreAskedFor) {
   EXPECT_TRUE(pump_until({&honest_.server}, [&] { return device.visitors().empty(); }));
 }
 
-// Of those who connect nobody knows who they are before they are accepted.
+// The users of connecting visitors are unknown before these are accepted.
 TEST_F(Descriptors, FromUnacceptedVisitorsDoNotDelayTheListenersEnd) {
   SlowClose slow;
   const std::string uri = new_uri();
@@ -538,7 +539,7 @@ TEST_F(Descriptors, FromUnacceptedVisitorsDoNotDelayTheListenersEnd) {
 
 // --- the threads that close them ---
 
-// However many packets there are before it.
+// However many packets are queued before it.
 TEST_F(Descriptors, BehindManyPacketsAreClosedEvenIfTheyLinger) {
   SlowClose slow;
   auto peer = send_junk({null_.get()});
@@ -616,7 +617,7 @@ TEST_F(Descriptors, AreClosedByTheThreadsThatThereAre) {
   expect_all_closed();
 }
 
-// The end of a socket is readable until it is closed: meanwhile nobody looks at it.
+// The end of a socket is readable until it is closed: meanwhile it is not polled.
 TEST_F(Descriptors, ThatDoNotCloseCauseNoWakeUps) {
   std::vector<SlowClose> slow(6);
   for (SlowClose& s : slow) {
@@ -625,14 +626,15 @@ TEST_F(Descriptors, ThatDoNotCloseCauseNoWakeUps) {
     const int fd = wrapped.get();
     ASSERT_EQ(::send(peer.socket.get(), "", 1, 0), 1);  // costs the peer its connection
     ASSERT_EQ(send_message(peer.socket.get(), {}, std::span(&fd, 1)), SendResult::kSent);
-    wrapped.reset();  // before the server has it: who closes it last waits
+    wrapped.reset();  // before the server has it: the last one to close it waits
     take_junk();
   }
   pollfd events = {honest_.server.device->event_fd(), POLLIN, 0};
   EXPECT_TRUE(pump_until({&honest_.server}, [&] { return ::poll(&events, 1, 0) == 0; }));
 }
 
-// What can not take long to close has its own thread, and costs no place of those that may.
+// A descriptor that cannot take long to close has its own thread, and takes no place of those that
+// may.
 TEST_F(Descriptors, ThatDoNotCloseDoNotDelayThoseThatDo) {
   std::vector<SlowClose> slow(8);
   for (SlowClose& s : slow)

@@ -1,5 +1,5 @@
-// A peer that goes from polling to its doorbell, or from one to sleeping, while a message is on its
-// way; and what a peer sees of an end that closes.
+// A peer that changes from polling to its doorbell, or from that to sleeping, while a message is on
+// its way; and what a peer sees of an end that closes.
 #include <emmintrin.h>
 #include <poll.h>
 
@@ -63,7 +63,7 @@ TEST_F(Doorbells, AreRungForAReceiverThatHasNotSeenTheMessage) {
   for (uint32_t round = 1; round <= kRounds; ++round) {
     while (awaited.load(std::memory_order_acquire) != round)
       _mm_pause();
-    // In no cache: the message is long on its way, and a load may well overtake it.
+    // In no cache: the message is still on its way, and a load may well overtake it.
     _mm_clflush(message.data());
     _mm_mfence();
     while (peer.victim->post_send(std::span(&wr, 1)) != 1)
@@ -120,7 +120,7 @@ TEST_F(Doorbells, AreRungForASenderThatHasNotSeenItsMessageTaken) {
     while (ready.load(std::memory_order_acquire) != round)
       _mm_pause();
     EXPECT_EQ(peer.victim->post_receive(std::span(&receive, 1)), 1u);
-    // What the peer wants is in our cache, and what we have taken is in none.
+    // The peer's flag is in our cache, and our count of messages taken is in none.
     EXPECT_EQ(peer.mine.state->wants.load(), 0u);
     _mm_clflush(&consumed);
     _mm_mfence();
@@ -164,11 +164,11 @@ TEST_F(Doorbells, ReachTheLastQueuePairThatThereCanBe) {
     cq.remove(holds, bit, nullptr);
 }
 
-// Of functions of many instructions so many moments are tried.
+// For functions of many instructions this many moments are tried.
 constexpr uint64_t kMoments = 400;
 
 // A message comes at any moment while its receiver goes to sleep: the receiver finds it, or its
-// sender sees that there is somebody to wake.
+// sender sees that it must wake the receiver.
 TEST_F(Doorbells, WakeAReceiverThatIsAboutToSleep) {
   if (RRDK_TSAN)
     GTEST_SKIP() << "ThreadSanitizer's runtime can not be run one instruction at a time";
@@ -204,7 +204,8 @@ TEST_F(Doorbells, WakeAReceiverThatIsAboutToSleep) {
   EXPECT_GT(slept_through, 0u);
 }
 
-// The keys of an end that closes die one after the other: whoever finds one dead finds why.
+// The keys of an end that closes become invalid one after the other: a peer that finds an invalid
+// key also finds the reason.
 TEST_F(Doorbells, AnInvalidKeyShowsThatItsOwnerHasClosed) {
   if (RRDK_TSAN)
     GTEST_SKIP() << "ThreadSanitizer's runtime can not be run one instruction at a time";

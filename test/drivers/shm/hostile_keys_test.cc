@@ -1,4 +1,4 @@
-// Remote keys in the hands of a peer that breaks the protocol: ours that it keeps, and its own that
+// Remote keys and a peer that breaks the protocol: our keys that it keeps, and its own keys that
 // lead nowhere.
 #include <array>
 
@@ -18,14 +18,14 @@ using fabric::test::test_memory;
 
 using HostileKeys = Hostile;
 
-// One of ours, for the connection to `peer`.
+// One of our keys, for the connection to `peer`.
 uint32_t reserve_key(RawPeer& peer) {
   uint32_t key = 0;
   EXPECT_TRUE(peer.victim->reserve_keys(std::span(&key, 1)));
   return key;
 }
 
-// It keeps a key of ours in use for ever, and its socket open.
+// The peer keeps one of our keys in use for ever, and its socket open.
 TEST_F(HostileKeys, KeysThatArePinnedAreGivenUp) {
   RawPeer peer(honest_.server, honest_.uri);
   peer.establish();

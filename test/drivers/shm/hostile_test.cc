@@ -1,4 +1,5 @@
-// Peers that break the protocol. Each loses its connection, is counted, and disturbs nobody.
+// Peers that break the protocol. Each loses its connection, is counted, and disturbs no other
+// connection.
 #include "test/drivers/shm/hostile_test.h"
 
 #include <fcntl.h>
@@ -239,7 +240,7 @@ TEST_F(Hostile, RingNumbersAreRefused) {
   }
 }
 
-// Region packets of a connected peer that no honest one sends; they must not cost more than an
+// Region packets of a connected peer that no honest peer sends; they must not cost more than an
 // honest one's either.
 TEST_F(Hostile, RegionChangesAreRefused) {
   struct Case {
@@ -323,7 +324,7 @@ TEST_F(Hostile, RegionChangesAreRefused) {
   }
 }
 
-// A flood of packets that are allowed does not keep others from their turn.
+// A flood of allowed packets does not keep others from their turn.
 TEST_F(Hostile, FloodsOfRegionsTakeTurns) {
   RawPeer peer(honest_.server, honest_.uri);
   peer.establish();
@@ -349,8 +350,8 @@ TEST_F(Hostile, ConsumedCountsAreRefused) {
   expect_disconnected("bad_consumed");
 }
 
-// The application is told by accept() alone: an event for a queue pair that it has given up again
-// would find it gone.
+// Only accept() tells the application: an event would reach a queue pair that the application has
+// already given up.
 TEST_F(Hostile, APeerThatIsGoneBeforeItIsAcceptedMakesNoEvent) {
   RawPeer peer(honest_.server, honest_.uri);
   ASSERT_EQ(peer.send(peer.connect_message(), peer.descriptors()), SendResult::kSent);
@@ -369,7 +370,7 @@ TEST_F(Hostile, APeerThatIsGoneBeforeItIsAcceptedMakesNoEvent) {
   expect_bystanders_unharmed();
 }
 
-// The sleeper's word that it sleeps, and the bells that were rung, are its user's alone.
+// The sleeper's flag that it sleeps, and the bells that were rung, belong to its user alone.
 TEST_F(Hostile, TheDoorbellsOfOtherUsersAreOutOfReach) {
   constexpr uid_t kNobody = 65534;
   if (::geteuid() != 0)
@@ -399,8 +400,8 @@ TEST_F(Hostile, TheDoorbellsOfOtherUsersAreOutOfReach) {
   EXPECT_EQ(cq.poll(out), 1u) << "it does not see why";
 }
 
-// A page goes with its user's last connection, so that many users, one after the other, do not end
-// up with one page for all.
+// A page goes with its user's last connection; otherwise many users, one after the other, would end
+// up sharing one page.
 TEST_F(Hostile, DoorbellsGoWithTheLastConnectionOfTheirUser) {
   if (::geteuid() != 0)
     GTEST_SKIP() << "only root can connect as another user";
@@ -443,7 +444,7 @@ TEST_F(Hostile, ScribblingOnTheDoorbellsIsHarmless) {
   for (int i = 0; i < 10; ++i)
     honest_.server.pump();
   expect_bystanders_unharmed();
-  // Even when it takes away the doorbells of others, their messages arrive.
+  // Even if it takes away the doorbells of others, their messages arrive.
   Buffer buffer = test_memory().get(4096);
   std::array<Completion, 8> out;
   for (int i = 0; i < 3000; ++i)

@@ -1,4 +1,4 @@
-// A server over shared memory with an honest client, and a peer that is none (raw_peer.h).
+// A server over shared memory with an honest client and a dishonest peer (raw_peer.h).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ class Hostile : public testing::Test {
   uint64_t refused_ = 0;
 };
 
-// The same with a device of a client's, for raw servers.
+// The same with a client's device, for raw servers.
 class HostileToBoth : public Hostile {
  protected:
   fabric::test::End client_{honest_.uri};

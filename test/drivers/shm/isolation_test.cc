@@ -1,5 +1,5 @@
-// What a peer can not do, as a client or as a server: write where its keys do not let it, hold what
-// it has made us take, keep others out, or silence their wake-ups.
+// A peer, as client or server, cannot write where its keys do not allow it, keep memory that it
+// made us take, keep others out, or suppress their wake-ups.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -32,7 +32,7 @@ class Isolation : public HostileToBoth {};
 
 // --- RDMA Writes, which their target makes ---
 
-// Forged ones to an end that has keys for the first 64 bytes of `memory`.
+// Forged Writes to an end that has keys for the first 64 bytes of `memory`.
 void expect_writes_refused(End& end, const std::function<std::unique_ptr<RawEnd>()>& connect) {
   Buffer memory = test_memory().get(4096);
   const uint64_t at = fabric::test::address_of(memory.data());
@@ -101,7 +101,7 @@ TEST_F(Isolation, ForgedWritesToAClientAreRefused) {
   });
 }
 
-// What lies in the memory of a peer that has closed may be something else by now.
+// The memory of a closed peer may already contain something else.
 TEST_F(Isolation, AMessageInTheMemoryOfAPeerThatHasClosedIsNotBelieved) {
   RawPeer peer(honest_.server, honest_.uri);
   peer.establish();
@@ -114,7 +114,7 @@ TEST_F(Isolation, AMessageInTheMemoryOfAPeerThatHasClosedIsNotBelieved) {
   EXPECT_EQ(honest_.server.completions[0].status, WcStatus::kFlushed);
 }
 
-// A key of the peer's is shown to be in use while we read by it, and not for longer.
+// A key of the peer's is shown as in use while we read through it, and not for longer.
 TEST_F(Isolation, ThePeerSeesByWhichKeyItIsRead) {
   RawPeer peer(honest_.server, honest_.uri);
   peer.establish();
@@ -154,7 +154,7 @@ TEST_F(Isolation, TheOldestVisitorMakesRoomForANewOne) {
     honest_.server.pump();
   }
   EXPECT_EQ(honest_.server.counter("visitors_dropped"), 0u);
-  RawPeer peer(honest_.server, honest_.uri);  // has not said anything yet either
+  RawPeer peer(honest_.server, honest_.uri);  // has not sent anything yet either
   for (int i = 0; i < 100; ++i)
     honest_.server.pump();
   EXPECT_EQ(honest_.server.counter("visitors_dropped"), 1u);

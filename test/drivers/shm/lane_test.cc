@@ -39,9 +39,9 @@ struct Collector final : LaneUser {
   std::vector<std::string> got;
 };
 
-// The numbers in a lane, which no user can see.
+// The counters in a lane, which its users cannot see.
 struct Numbers : fabric::Lane {
-  // Makes it look as if so many messages had gone from `out` to `in`.
+  // Makes it look as if this many messages had gone from `out` to `in`.
   static void set(fabric::Lane& out, fabric::Lane& in, uint64_t count) {
     out.*(&Numbers::sent_) = count;
     in.*(&Numbers::taken_) = count;
@@ -94,7 +94,7 @@ TEST(ShmLanes, CountBeyondWhatASlotCanSay) {
 
 class HostileLane : public Hostile {};
 
-// What a lane does not take of a slot is refused as ever.
+// Slots that a lane does not take are refused as usual.
 TEST_F(HostileLane, SlotsAreRefused) {
   const std::vector<Forged> slots = {
       {.length = Slot::kMaxInline + 1, .flags = kInline},
@@ -131,8 +131,8 @@ TEST_F(HostileLane, SlotsAreRefused) {
   expect_bystanders_unharmed();
 }
 
-// However many peers have filled their rings: one poll takes a part, and the next ones go on where
-// it ended.
+// However many peers have filled their rings, one poll takes a part, and the next ones continue
+// where it ended.
 TEST_F(HostileLane, APollIsBounded) {
   constexpr uint32_t kMost = 128;
   constexpr size_t kPeers = 3 * kMost / RawEnd::kGeometry.slots;
@@ -157,7 +157,7 @@ TEST_F(HostileLane, APollIsBounded) {
     EXPECT_EQ(user.got.size(), RawEnd::kGeometry.slots);
 }
 
-// A word of 8 bytes whose halves agree is a good one. The peer writes good ones and bad ones.
+// A word of 8 bytes is good if its halves agree. The peer writes good ones and bad ones.
 uint64_t good_word(uint32_t half) {
   return uint64_t{~half} << 32 | half;
 }
@@ -165,7 +165,7 @@ bool is_good(uint64_t word) {
   return static_cast<uint32_t>(word >> 32) == ~static_cast<uint32_t>(word);
 }
 
-// Checks what it loads, and keeps of that what is good.
+// Checks the words that it loads, and keeps the good ones.
 struct Checker final : LaneUser {
   using Words = std::array<uint64_t, 4>;
   void on_burst(fabric::Lane& lane, uint32_t most) noexcept override {
@@ -260,7 +260,7 @@ TEST_F(HostileLane, ValuesAreUsedAsTheyWereChecked) {
 }
 
 // A message for the lane comes at any moment while its receiver goes to sleep, and there is no
-// Receive for it: the receiver finds it, or its sender sees that there is somebody to wake.
+// Receive for it: the receiver finds it, or its sender sees that it must wake the receiver.
 TEST_F(HostileLane, WakesAReceiverThatIsAboutToSleep) {
   if (RRDK_TSAN)
     GTEST_SKIP() << "ThreadSanitizer's runtime can not be run one instruction at a time";
@@ -298,7 +298,7 @@ TEST_F(HostileLane, WakesAReceiverThatIsAboutToSleep) {
   EXPECT_GT(slept_through, 0u);
 }
 
-// The last message comes, and its sender goes, between any two instructions of the receiver's look,
+// The last message comes, and its sender goes, between any two instructions of the receiver's poll,
 // and there is no Receive.
 TEST_F(HostileLane, DeliversWhatCameBeforeTheEndAtAnyMoment) {
   if (RRDK_TSAN)
@@ -311,7 +311,7 @@ TEST_F(HostileLane, DeliversWhatCameBeforeTheEndAtAnyMoment) {
     peer.establish();
     Collector user;
     peer.victim->set_lane_user(&user);
-    for (int i = 0; i != 3; ++i)  // not the first look, which does more
+    for (int i = 0; i != 3; ++i)  // not the first poll, which does more
       honest_.server.cq->poll(none);
     bool came = false;
     steps = rrdk::test::SingleStep::through(
@@ -324,7 +324,7 @@ TEST_F(HostileLane, DeliversWhatCameBeforeTheEndAtAnyMoment) {
           came = true;
         });
     if (!came)
-      continue;  // not all looks have as many instructions
+      continue;  // not all polls have as many instructions
     ASSERT_TRUE(fabric::test::pump_until({&honest_.server}, [&] {
       return honest_.server.has_event(fabric::EventType::kDisconnected);
     }));

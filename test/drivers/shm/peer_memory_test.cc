@@ -1,5 +1,5 @@
-// What a peer shows us of its memory, and we of ours: nobody writes to the other's, takes pages
-// from under it, or has more of its own mapped than it may.
+// Memory that a peer shows us, and that we show the peer: neither writes to the other's memory,
+// takes pages from under it, or has more mapped than its limit allows.
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -53,7 +53,7 @@ void expect_read_only(int fd) {
   ::munmap(seen, 4096);
 }
 
-// All that one end shows the other, but for the page of its doorbells.
+// All memory that one end shows the other, except the page of its doorbells.
 void expect_all_read_only(RawEnd& peer) {
   Received region;
   for (int tries = 0; region.kind != Received::Kind::kMessage && tries < 1000; ++tries)
@@ -76,8 +76,8 @@ TEST_F(PeerMemory, AServerCannotWriteAClientsMemory) {
   expect_all_read_only(server);
 }
 
-// A file of hugepages whose owner has a reservation only, or can give pages back, is a SIGBUS for
-// whoever touches it when the system has none left.
+// A file of hugepages whose owner only has a reservation, or can give pages back, raises SIGBUS in
+// any process that touches it when the system has none left.
 TEST_F(PeerMemory, HugepagesStayWhereTheyAre) {
   constexpr size_t kHugepage = size_t{2} << 20;
   const Fd probe(::memfd_create("probe", MFD_CLOEXEC | MFD_HUGETLB));
@@ -138,8 +138,8 @@ bool refuse_madvise(uint32_t error) {
          ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-// Which pages are there is not the kernel's age: without MADV_POPULATE_READ those that are there
-// are found, and one that is missing is an error and no SIGBUS.
+// Whether a page is present does not depend on the kernel's version: without MADV_POPULATE_READ
+// present pages are found, and a missing one is an error and no SIGBUS.
 TEST(PageTables, AreFilledWithoutMadvise) {
   constexpr size_t kPage = 4096, kPages = 2500;
   const Fd file = plain_memfd(kPages * kPage);
@@ -210,7 +210,7 @@ TEST_F(PeerMemory, MoreOfARegionMayBeShown) {
   for (int i = 0; i < 100; ++i)
     honest_.server.pump();
   EXPECT_EQ(honest_.server.counter("broken_sockets"), 0u);
-  // Not what has no pages.
+  // But not a part without pages.
   ASSERT_EQ(peer.send_region(file.get(), 8, kFilled + 4096), SendResult::kSent);
   expect_disconnected("broken_sockets");
 }
@@ -224,7 +224,7 @@ TEST_F(PeerMemory, ARegionIsNotShownTwiceForNothing) {
   expect_disconnected("broken_sockets");
 }
 
-// Not at once: to give back what a peer had takes longer than a polling thread has.
+// Not at once: unmapping a peer's memory takes longer than a polling thread has.
 TEST_F(PeerMemory, ALargeFileIsUnmapped) {
   RawPeer peer(honest_.server, honest_.uri);
   peer.establish();
@@ -241,7 +241,7 @@ TEST_F(PeerMemory, ALargeFileIsUnmapped) {
   EXPECT_TRUE(pump_until({&honest_.server}, [&] { return mappings_of("sealed") == before; }));
 }
 
-// So much more address space than it has now may this process have, while it lives.
+// While it lives, this process may have only this much more address space than now.
 class LittleMemory {
  public:
   explicit LittleMemory(rlim_t more) {
@@ -259,7 +259,7 @@ class LittleMemory {
   rlimit before_{};
 };
 
-// It is we who lack something, and both ends say so.
+// The shortage is ours, and both ends say so.
 TEST_F(PeerMemory, ThatCannotBeMappedIsNotThePeersFault) {
   RawPeer peer(honest_.server, honest_.uri);
   peer.establish();
@@ -279,7 +279,7 @@ TEST_F(PeerMemory, ThatCannotBeMappedIsNotThePeersFault) {
   expect_bystanders_unharmed();
 }
 
-// Each connection has a bound of its own, and the peer is told that it is too large for it.
+// Each connection has its own limit, and a peer that exceeds it is told so.
 TEST_F(PeerMemory, APeersMemoryHasABound) {
   const std::string uri = new_uri();
   auto listener = honest_.server.device->listen(uri + "?peer_memory=12K").value();
@@ -296,7 +296,7 @@ TEST_F(PeerMemory, APeersMemoryHasABound) {
   EXPECT_EQ(peer.theirs.state->closed.load(), static_cast<uint32_t>(CloseReason::kTooMuchMemory));
 }
 
-// Memory that comes and goes counts while it is there, also if more of it was shown meanwhile.
+// Memory that comes and goes counts while it is there, even if more of it was shown meanwhile.
 TEST_F(PeerMemory, RemovedRegionsNoLongerCount) {
   constexpr uint32_t kComesAndGoes = 8;
   const std::string uri = new_uri();
@@ -315,7 +315,7 @@ TEST_F(PeerMemory, RemovedRegionsNoLongerCount) {
   }
   EXPECT_EQ(honest_.server.counter("too_much_memory"), 0u);
   EXPECT_EQ(honest_.server.counter("broken_sockets"), 0u);
-  // Still none too many.
+  // This is still within the limit.
   for (const uint32_t id : {9u, 10u, 11u})
     ASSERT_EQ(peer.send_region(sealed_memfd(4096, kRegionSeals).get(), id, 4096),
               SendResult::kSent);

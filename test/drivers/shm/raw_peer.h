@@ -1,4 +1,4 @@
-// Peers that speak the shm protocol by hand, and so can break it anywhere.
+// Peers that speak the shm protocol by hand, and so can violate it anywhere.
 #pragma once
 
 #include <fcntl.h>
@@ -12,17 +12,18 @@
 
 namespace rrdk::shm::test {
 
-// What keeps a file's size.
+// The seals that keep a file's size.
 constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
-// What a region of an honest peer is sealed with.
+// The seals on the region of an honest peer.
 constexpr int kRegionSeals = kSizeSeals | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
 
 // An unsealed memfd.
 Fd plain_memfd(size_t bytes);
-// One with these seals. `flags`: of memfd_create(). `holes`: without memory behind it.
+// A memfd with these seals. `flags` are those of memfd_create(); with `holes` it has no memory
+// behind it.
 Fd sealed_memfd(size_t bytes, int seals, unsigned flags = 0, bool holes = false);
 
-// What a slot of the ring can be made to say.
+// The content of a slot of the ring.
 struct Forged {
   uint32_t length = 0;
   uint8_t flags = 0;
@@ -32,13 +33,13 @@ struct Forged {
   std::array<RemoteSge, Slot::kMaxSges> sges{};
 };
 
-// What both roles have.
+// Common to both roles.
 class RawEnd {
  public:
   RawEnd();
   virtual ~RawEnd() = default;
 
-  // The messages of an honest peer, to be spoilt.
+  // The messages of an honest peer, for tests to change.
   Message offer(MessageType type) const;
   Message region_message() const;
   std::array<int, kConnectDescriptors> descriptors() const;
@@ -62,7 +63,7 @@ class RawEnd {
   SegmentView mine;
   SegmentView theirs;  // read only
   Peer peer;
-  // What was received of the other end, in order.
+  // What was received from the other end, in order.
   std::vector<Received> told;
   uint64_t sent = 0;
   std::unique_ptr<fabric::QueuePair> victim;  // the honest end
@@ -71,7 +72,7 @@ class RawEnd {
   void take(Received& offer_of_victim);
 };
 
-// A client, of a listening device. The device is pumped while the peer waits for it.
+// A client of a listening device. The device is pumped while the peer waits for it.
 class RawPeer : public RawEnd {
  public:
   RawPeer(fabric::test::End& server, const std::string& uri);

@@ -1,4 +1,4 @@
-// What is found at the path of an address, by servers and by clients.
+// What servers and clients may find at the path of an address.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -27,7 +27,7 @@ using fabric::test::pump_until;
 class Rendezvous : public testing::Test {
  protected:
   ~Rendezvous() override { ::unlink(path_.c_str()); }
-  // A socket of something else, bound at the path.
+  // A socket of another program, bound at the path.
   Fd foreign_socket(int type) {
     Fd fd(::socket(AF_UNIX, type | SOCK_CLOEXEC, 0));
     sockaddr_un address{};
@@ -42,7 +42,7 @@ class Rendezvous : public testing::Test {
     EXPECT_FALSE(listener);
     return listener ? Errc::kSystem : listener.error().code;
   }
-  // How connecting fails, at once or by event.
+  // How connecting fails, at once or by an event.
   Errc connect_error(const std::string& options = {}) {
     auto qp = end_.queue_pair();
     if (auto connecting = end_.device->connect(*qp, uri_ + options, {}); !connecting)
@@ -60,7 +60,7 @@ class Rendezvous : public testing::Test {
   End end_{uri_};
 };
 
-// Even with somebody who has connected, and whom nobody has accepted.
+// Even with a visitor that has connected and was not accepted.
 TEST_F(Rendezvous, AnAddressIsFreeWhenItsListenerIsGone) {
   const std::string name = "@rrdk-free-again-" + std::to_string(::getpid());
   sockaddr_un address{};
@@ -79,7 +79,7 @@ TEST_F(Rendezvous, AnAddressIsFreeWhenItsListenerIsGone) {
   }
 }
 
-// The same process is known again, another one is told from it.
+// The same process is recognised again, and distinguished from another one.
 TEST_F(Rendezvous, AProcessHasAnIdentity) {
   auto listener = end_.device->listen(uri_).value();
   auto identity = [&] {
@@ -111,7 +111,7 @@ TEST_F(Rendezvous, AProcessHasAnIdentity) {
     ::close(gate[1]);
     _exit(socket && ::read(gate[0], &end, 1) == 0 ? 0 : 1);
   }
-  // It connects, and waits; nobody has to accept for that.
+  // It connects and waits; that does not need an accept().
   pollfd incoming = {listening.fd(), POLLIN, 0};
   ASSERT_EQ(::poll(&incoming, 1, -1), 1);
   const Fd accepted(::accept4(listening.fd(), nullptr, nullptr, SOCK_CLOEXEC));
@@ -180,7 +180,7 @@ TEST_F(Rendezvous, ASocketThatIsNoLongerOursStays) {
   EXPECT_TRUE(exists());
 }
 
-// A daemon that listens at a relative path and goes to another folder, which is then renamed.
+// A daemon that listens at a relative path and changes to another folder, which is then renamed.
 TEST_F(Rendezvous, ASocketGoesWithItsListenerFromTheFolderThatItWasMadeIn) {
   namespace fs = std::filesystem;
   const fs::path here = fs::current_path();
@@ -202,7 +202,7 @@ TEST_F(Rendezvous, ASocketGoesWithItsListenerFromTheFolderThatItWasMadeIn) {
   fs::remove_all(elsewhere);
 }
 
-// It may be one of ours that is busy: worth another attempt.
+// It may be an RRDK server that is busy: worth another attempt.
 TEST_F(Rendezvous, ASilentServerTakesTooLong) {
   const Fd silent = foreign_socket(SOCK_SEQPACKET);
   EXPECT_EQ(connect_error("?timeout=1"), Errc::kTimeout);

@@ -16,7 +16,7 @@ using fabric::test::address_of;
 using fabric::test::send_wr;
 using fabric::test::test_memory;
 
-// Replies, each of them data that is written and a message behind it.
+// Replies, each with data that is written and a message behind it.
 class Turns : public testing::Test {
  protected:
   static constexpr uint32_t kReplies = 8;
@@ -40,7 +40,7 @@ class Turns : public testing::Test {
       ASSERT_EQ(pair_.client_qp->post_send(wrs), wrs.size());
     }
   }
-  // The messages that one poll of the server's brings.
+  // The messages that one poll of the server brings.
   uint32_t take() {
     std::array<Completion, 64> out;
     const uint32_t count = pair_.server.cq->poll(out);

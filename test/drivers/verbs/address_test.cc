@@ -56,7 +56,7 @@ TEST(Status, NamesTheEndAtFault) {
   EXPECT_EQ(status_of(IBV_WC_RNR_RETRY_EXC_ERR), WcStatus::kRnrExceeded);
   EXPECT_EQ(status_of(IBV_WC_RETRY_EXC_ERR), WcStatus::kPeerLost);
   EXPECT_EQ(status_of(IBV_WC_FATAL_ERR), WcStatus::kPeerLost);
-  // No status is success but one.
+  // Only one status means success.
   for (int status = IBV_WC_SUCCESS + 1; status <= IBV_WC_GENERAL_ERR; ++status)
     EXPECT_NE(status_of(static_cast<ibv_wc_status>(status)), WcStatus::kSuccess) << status;
 }

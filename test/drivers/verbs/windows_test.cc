@@ -1,5 +1,5 @@
-// What is made of devices that lack a part of memory windows, on one that is made up: of libibverbs
-// only the functions that go through a device's own table are called.
+// How the driver uses devices that support only a part of memory windows, on a made-up device: only
+// those functions of libibverbs are called that go through a device's own table.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -146,7 +146,7 @@ TEST_F(WindowsTest, WaitingIsInVainOnlyWhileNoKeyIsOut) {
     windows->release(key);
   EXPECT_TRUE(take(*windows, 4).empty());
   EXPECT_TRUE(windows->is_hopeless());
-  // The device may have some again later, and smaller calls go on.
+  // The device may have some again later, and smaller calls continue.
   EXPECT_EQ(take(*windows, 3).size(), 3u);
   EXPECT_FALSE(windows->is_hopeless());
 }
@@ -169,7 +169,7 @@ TEST_F(WindowsTest, MoreThanTheConnectionMayHaveIsNoLackOfTheDevices) {
   EXPECT_EQ(device_.asked, 0u);
 }
 
-// Of a key the device chooses the upper 24 bits.
+// The device chooses the upper 24 bits of a key.
 // Shows: V1-MEM-09
 TEST_F(WindowsTest, TagsAreHardToPredict) {
   constexpr uint32_t kKeys = 4096;
