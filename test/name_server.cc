@@ -18,7 +18,7 @@ struct Name {
   std::vector<std::string> addresses;
 };
 
-// For good, since the threads that ask may outlive main().
+// Never destroyed, because the threads that ask may outlive main().
 struct Names {
   std::mutex mutex;
   std::condition_variable changed;
@@ -37,7 +37,7 @@ int system_getaddrinfo(const char* node, const char* service, const addrinfo* hi
   return real(node, service, hints, found);
 }
 
-// Waits while the name is silent. False: the test did not set it.
+// Waits while the name is silent. Returns false if the test has not set the name.
 bool ask(const std::string& name, std::vector<std::string>& addresses) {
   Names& all = names();
   std::unique_lock lock(all.mutex);
@@ -77,7 +77,7 @@ int times_asked(const std::string& name) {
 
 }  // namespace rrdk::test
 
-// In place of the C library's.
+// Replaces the C library's function.
 extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo* hints,
                            addrinfo** found) {
   using namespace rrdk::test;

@@ -1,5 +1,5 @@
-// A name server of the test's own: getaddrinfo() of a test program that has name_server.cc. Names
-// that it does not know are the system's.
+// A name server controlled by the test: getaddrinfo() of a test program that has name_server.cc.
+// Names that the test has not set are resolved by the system.
 #pragma once
 
 #include <string>
@@ -8,14 +8,14 @@
 
 namespace rrdk::test {
 
-// `name` has these numeric addresses, in this order; none: there is no such name.
+// `name` has these numeric addresses, in this order; if there are none, the name does not exist.
 void set_name(const std::string& name, std::vector<std::string> addresses);
-// Questions for `name` get no answer until it is let go.
+// Questions for `name` get no answer until it is released.
 void silence_name(const std::string& name, bool silent);
 // How often `name` was asked for, answered or not.
 int times_asked(const std::string& name);
 
-// A name at 127.0.0.1 whose server is silent while this lives, and that nobody remembers.
+// A name at 127.0.0.1 whose name server is silent while this lives. It is in no cache.
 class SilentName {
  public:
   explicit SilentName(std::string name);

@@ -1,4 +1,4 @@
-// A process that has no descriptor left, for tests of what it does then.
+// A process that has no descriptor left, for tests of its behaviour then.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 
 namespace rrdk::test {
 
-// While it lives nothing in this process gets a descriptor, whatever others close meanwhile:
-// threads of earlier tests may still do so. Or `but` so many, where no others close any.
+// While it lives this process gets no new descriptor, even if others close some meanwhile, as
+// threads of earlier tests may do. `but` descriptors remain available, if no others are closed.
 class NoDescriptors {
  public:
   explicit NoDescriptors(rlim_t but = 0) {

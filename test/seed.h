@@ -8,7 +8,7 @@
 
 namespace rrdk::test {
 
-// RRDK_SEED if it is set, else a new one. Printed, so that it can be replayed.
+// RRDK_SEED if it is set, otherwise a new one. It is printed, so that the run can be repeated.
 inline uint64_t run_seed() {
   static const uint64_t value = [] {
     const char* given = std::getenv("RRDK_SEED");

@@ -1,6 +1,6 @@
-// Runs a function one instruction at a time, so that a test can be another end, or another thread,
-// at each moment in between: what is in order by luck of the clock otherwise is tried in full.
-// Each stop is a fence as well, so this says nothing of what a processor may put in another order.
+// Runs a function one instruction at a time, so that a test can act as the other end, or another
+// thread, at each moment in between: interleavings that usually depend on luck are all tried. Each
+// stop is also a fence, so this says nothing about reordering by a processor.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@ namespace rrdk::test {
 
 class SingleStep {
  public:
-  // `between` is called before each instruction of run(), with how many came before it. It may only
-  // do what a signal handler may. How many there were.
+  // `between` is called before each instruction of run(), with the number of instructions before
+  // it. It may only do what a signal handler may do. Returns the number of instructions.
   static uint64_t through(const std::function<void()>& run,
                           const std::function<void(uint64_t)>& between) {
     struct sigaction ours = {};

@@ -10,9 +10,9 @@
 
 #if RRDK_HAS_FEATURE(undefined_behavior_sanitizer)
 
-// UBSan looks through a pipe at each virtual table that it meets for the first time, in whatever
-// thread that is. Where it gets no pipe it takes the object for one of another type, and ends the
-// program. So it gets one that was made before.
+// UBSan checks each virtual table that it meets for the first time through a pipe, in whatever
+// thread that is. If it gets no pipe it takes the object for one of another type, and ends the
+// program. So it gets a pipe that was made before.
 namespace {
 
 using Pipe = std::array<int, 2>;

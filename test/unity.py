@@ -24,7 +24,8 @@ NEAR = re.compile(r'^#include "(.*)"$', re.MULTILINE)
 def joined(source, folder):
     """The file's text as it stands in the unit, which is written to the folder."""
     text = source.read_text(encoding="utf-8")
-    # What lies beside the file is found from the unit's folder; relative, for the sake of ccache.
+    # Includes beside the file are found from the unit's folder; the path is relative for the sake
+    # of ccache.
     text = NEAR.sub(lambda m: f'#include "{os.path.relpath(source.parent / m[1], folder)}"'
                     if (source.parent / m[1]).is_file() else m[0], text)
     name = re.sub(r"\W", "_", source.stem)

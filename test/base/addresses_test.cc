@@ -1,4 +1,4 @@
-// Addresses of names: their order, and how often a name is asked for.
+// Addresses of names: their order, and how often a name server is asked.
 #include "base/addresses.h"
 
 #include <arpa/inet.h>

@@ -24,8 +24,8 @@ TEST(Tsc, NeverGoesBackOnOneThread) {
   }
 }
 
-// The system's clock is read in between: whatever delays the test widens the interval on both
-// sides. A calibration that is off by more than one part in a thousand shows.
+// The system's clock is read in between: a delay of the test widens the interval on both sides. A
+// calibration error of more than one part in a thousand is found.
 TEST(Tsc, CountsTheNanosecondsOfTheSystemsClock) {
   Tsc::calibrate();
   const uint64_t system_outer = monotonic_ns();

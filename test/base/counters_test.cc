@@ -30,7 +30,7 @@ TEST(Counters, HaveAnIdANameAndAText) {
   EXPECT_EQ(find_counter("waits_shar"), std::nullopt);
 }
 
-// Programs are compiled with them: these were the first, and stay.
+// Programs are compiled with these numbers: they were the first, and do not change.
 TEST(Counters, KeepTheirIds) {
   EXPECT_EQ(static_cast<int>(Counter::kCallsReceived), 0);
   EXPECT_EQ(static_cast<int>(Counter::kWaitsShare), 25);
@@ -77,7 +77,7 @@ TEST(Counters, AreTheSameInC) {
   EXPECT_EQ(rrdk_counter_find("waits"), UINT32_MAX);
 }
 
-// A program of another release: of a later one, it asks for what this library does not know.
+// A program of another release: a later one asks for counters that this library does not know.
 TEST(Stats, AreZeroForWhatTheLibraryDoesNotKnow) {
   Stats stats(CounterOwner::kServer);
   const auto later = static_cast<Counter>(counter_count());
@@ -109,7 +109,7 @@ TEST(Stats, AddUp) {
   EXPECT_EQ(sum[Counter::kCallsOk], 4u);
   EXPECT_EQ(sum[Refusal::kXid], 2u);
   const Stats taken = std::move(one);
-  sum += one;  // NOLINT(bugprone-use-after-move): it has nothing any more
+  sum += one;  // NOLINT(bugprone-use-after-move): it is empty now
   EXPECT_EQ(sum[Counter::kCallsOk], 4u);
   EXPECT_EQ(taken[Counter::kCallsOk], 2u);
 }

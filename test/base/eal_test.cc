@@ -28,7 +28,7 @@ struct Child {
   std::string output;  // stdout and stderr
 };
 
-// `body` returns what went wrong, or nothing.
+// `body` returns what went wrong, or an empty text.
 Child run_in_child(const std::function<std::string()>& body) {
   std::array<int, 2> pipe_fds;
   EXPECT_EQ(pipe(pipe_fds.data()), 0);
@@ -102,7 +102,7 @@ TEST(Eal, StartsWhereOnlyTheLastCpuIsAllowed) {
   });
 }
 
-// The words of an application on DPDK: it calls rte_eal_init() before it meets this library.
+// An application on DPDK, which calls rte_eal_init() before it uses this library.
 std::vector<std::string> application_words() {
   return {"application",    "--no-huge", "--no-shconf", "--no-pci",
           "--no-telemetry", "-m",        "64",          "--log-level=*:error"};
@@ -167,7 +167,7 @@ TEST(Eal, LcoresOverTheQuietDefaults) {
   });
 }
 
-// Lcores that share a CPU are no two CPUs.
+// Lcores that share a CPU do not count as two CPUs.
 TEST(Eal, EachCpuOfTheLcoresIsNamedOnce) {
   expect_success([]() -> std::string {
     cpu_set_t allowed;
@@ -199,7 +199,7 @@ TEST(Eal, SaysThatAFilePrefixIsTooLong) {
   });
 }
 
-// The second user of a host finds the first one's folder for shared files, which nobody needs.
+// The second user of a host finds the first one's folder for shared files, which no process needs.
 TEST(Eal, IsQuietWhereAnotherUserHasItsFolder) {
   expect_success([]() -> std::string {
     setenv("XDG_RUNTIME_DIR", "/proc/self", 1);  // where nobody can make one
@@ -210,7 +210,7 @@ TEST(Eal, IsQuietWhereAnotherUserHasItsFolder) {
   });
 }
 
-// Whoever says something else has it, and keeps the other defaults.
+// An argument replaces its own default, and the other defaults stay.
 TEST(Eal, ArgumentsTakeThePlaceOfDefaults) {
   expect_success([]() -> std::string {
     const std::vector<std::string> arguments = {"-m", "64", "-a", "ffff:ff:1f.7"};
@@ -248,8 +248,8 @@ TEST(Eal, StartsAfterRefusedArguments) {
   });
 }
 
-// EAL's memory is a file then, which may not be so large: the kernel sends a signal besides the
-// error. It is the program's only where the program caused it.
+// EAL's memory is then a file, which may not be that large: the kernel sends a signal besides the
+// error. The program gets the signal only if it caused it.
 TEST(Eal, StartsWhereFilesMayNotBeLargeAndLeavesNoSignal) {
   expect_success([]() -> std::string {
     const rlimit limit = {.rlim_cur = 100 << 20, .rlim_max = RLIM_INFINITY};

@@ -91,7 +91,7 @@ TYPED_TEST(InOrder, AtTheFront) {
   list.push_front(nodes[0]);
   list.push(nodes[3]);
   EXPECT_EQ(drained(list), (Numbers{0, 1, 2, 3}));
-  list.push_front(nodes[3]);  // it was drained, and has a last one again
+  list.push_front(nodes[3]);  // it was drained, and has a last element again
   list.push(nodes[0]);
   EXPECT_EQ(drained(list), (Numbers{3, 0}));
 }

@@ -83,7 +83,8 @@ TEST_F(Log, LinesHaveTheStyleThatIsWanted) {
   EXPECT_EQ(line["message"].get<std::string>().substr(0, 12), "a \"name\"\\\n\"\"");
 }
 
-// Bytes of another encoding, overlong forms, surrogates and what is cut off: JSON has no such text.
+// Bytes of another encoding, overlong forms, surrogates and truncated characters: JSON cannot
+// contain these.
 TEST_F(Log, JsonLinesAreValidUtf8ForAnyInput) {
   set_log_sink(nullptr);
   set_log_style(LogStyle::kJson);
@@ -120,7 +121,7 @@ TEST_F(Log, AStormIsALineNowAndThenThatTellsHowManyAreLeftOut) {
   EXPECT_EQ(limit.allow(6000), 0u);
 }
 
-// In a process of its own, where nothing has been logged yet.
+// In its own process, where nothing has been logged yet.
 std::string log_with(const char* level, const char* style = "plain") {
   int ends[2];
   EXPECT_EQ(pipe(ends), 0);
@@ -175,7 +176,7 @@ TEST(MustDeathTest, PrintsTheMessageAndExits) {
               "^test_base: no\n$");
 }
 
-// And one that changes the sink; neither waits for itself.
+// The same for a sink that changes the sink; neither waits for itself.
 TEST_F(Log, ASinkThatLogsLosesThoseLines) {
   struct Seen {
     int lines = 0;

@@ -1,4 +1,4 @@
-// What the tests of a process without descriptors rest on.
+// The assumptions of tests that run in a process without descriptors.
 #include "test/no_descriptors.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ struct Triangle : Shape {
   int corners() const override { return 3; }
 };
 
-// UBSan, which needs some itself, knows neither class before.
+// UBSan needs some itself for a class that it meets for the first time; it knows neither class.
 TEST(NoDescriptors, AreLeftToTheProgramAloneInAnyThread) {
   const NoDescriptors now;
   EXPECT_EQ(::dup(0), -1);

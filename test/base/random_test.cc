@@ -27,7 +27,7 @@ std::vector<uint32_t> draw(Random& random, size_t count) {
   return words;
 }
 
-// Of 10000 draws from 2^32 about 0.01 pairs are equal: ten would be a fault, not chance.
+// Among 10000 draws from 2^32 about 0.01 pairs are equal: ten would be a fault, not chance.
 TEST(Random, DrawsAreDistinctAcrossRefills) {
   Random random;
   std::vector<uint32_t> words = draw(random, 10'000);

@@ -1,4 +1,4 @@
-// The C API, as programs in C use it: scenarios.c. What it does underneath has its tests elsewhere.
+// The C API as C programs use it: scenarios.c. The functions underneath are tested elsewhere.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -18,22 +18,22 @@ class Access : public testing::TestWithParam<FabricUnderTest> {
     std::fill_n(local_.data(), kSize, std::byte{1});
     std::fill_n(remote_.data(), 3 * kSize, kMark);
   }
-  // The middle third is what gets exposed: what is around it must stay as it is.
+  // Only the middle third is exposed: the memory around it must stay unchanged.
   MemorySpan exposed() const { return {remote_.data() + kSize, kSize, remote_.region()}; }
   uint64_t base() const { return address_of(exposed().data); }
   bool remote_untouched() const {
     return std::all_of(remote_.data(), remote_.data() + 3 * kSize,
                        [](std::byte b) { return b == kMark; });
   }
-  // What a request that the peer refused may end with. Devices over TCP can take the refusal of a
-  // Read for no more than the end of the connection.
+  // How a request that the peer refused may end. Devices over TCP may report the refusal of a Read
+  // as the end of the connection.
   static bool is_refusal(const Pair& pair, Op op, WcStatus status) {
     if (op != Op::kRead && !pair.acknowledges())
       return status == WcStatus::kSuccess;
     const bool may_flush = !pair.acknowledges() && !pair.can().counts_causes;
     return status == WcStatus::kRemoteAccess || (may_flush && status == WcStatus::kFlushed);
   }
-  // The access is refused, and both ends of the connection end; memory is as it was.
+  // The access is refused, both ends of the connection end, and the memory is unchanged.
   void expect_refused(const SendWr& wr) {
     const WcStatus status = pair_.run(wr).status;
     EXPECT_TRUE(is_refusal(pair_, wr.op, status)) << to_string(status);
@@ -94,7 +94,7 @@ TEST_P(Access, ScattersReadsAndGathersWrites) {
   EXPECT_EQ(local_.data()[2019], std::byte{2});
 }
 
-// What cannot be read at once leaves no trace: posted, it tells what is wrong.
+// Data that cannot be read at once leaves no trace: posted, the request reports the fault.
 TEST_P(Access, ReadsAtOnceOrNotAtAll) {
   const uint32_t reader = pair_.expose(exposed(), Rights::kRemoteRead);
   const uint32_t writer = pair_.expose(exposed(), Rights::kRemoteWrite);
@@ -137,7 +137,7 @@ TEST_P(Access, ReadsNothingAtOnceBeforeThereIsAConnection) {
   EXPECT_FALSE(qp->read_now(local_.first(1), 1, 0));
 }
 
-// As many as the peer serves wait for it, and each gets what it asked for.
+// As many Reads as the peer serves wait for it, and each gets the data that it asked for.
 TEST_P(Access, ReadsWaitTogetherForAPeerThatIsBusy) {
   const uint32_t reader = pair_.expose(exposed(), Rights::kRemoteRead);
   const uint32_t reads = std::min(pair_.client_qp->reads_allowed(), kSize / 8);
@@ -187,7 +187,7 @@ TEST_P(Access, AReadIsNotNoticedWhereItReads) {
               WcStatus::kSuccess);
   }
   EXPECT_TRUE(remote_untouched());
-  // What the source learns of first is the message behind them.
+  // The source first learns about the message behind them.
   ASSERT_EQ(pair_.run(send_wr(100, {local_.first(8)})).status, WcStatus::kSuccess);
   ASSERT_TRUE(pair_.pump_until([&] { return !pair_.server.completions.empty(); }));
   EXPECT_EQ(pair_.server.completions.size(), 1u);
@@ -223,8 +223,8 @@ TEST_P(Access, OutsideTheKeyIsRefused) {
   }
 }
 
-// Nothing behind a request that failed succeeds, whatever could be done at once: who waits for the
-// Send of a reply learns from it that a silent Write before it failed.
+// No request behind a failed one succeeds, even if it could be done at once: the Send of a reply so
+// reports that a silent Write before it failed.
 TEST_P(Access, NothingBehindARefusedWriteSucceeds) {
   if (!pair_.acknowledges())
     GTEST_SKIP() << "this fabric does not acknowledge Writes";
@@ -276,7 +276,7 @@ TEST_P(Access, KeyOfAnotherConnectionIsRefused) {
   EXPECT_EQ(pair_.run(pair_.client, *client, access_wr(1, Op::kRead, local_.first(8), key, base()))
                 .status,
             WcStatus::kRemoteAccess);
-  // The connection that the key belongs to goes on.
+  // The connection to which the key belongs continues.
   EXPECT_EQ(pair_.run(access_wr(2, Op::kRead, local_.first(8), key, base())).status,
             WcStatus::kSuccess);
 }
@@ -326,8 +326,8 @@ TEST_P(Access, AKeyThatIsGivenBackTwiceIsStillOneKey) {
   EXPECT_FALSE(pair.server_qp->reserve_keys(more));
 }
 
-// Whoever has seen many keys of a connection knows nothing of the next one: no step from one to
-// the next is common, and no bit that is not fixed favours a value.
+// Many keys of a connection do not help to guess the next one: no step from one to the next is
+// common, and no variable bit favours a value.
 // Shows: V1-MEM-09
 TEST_P(Access, KeysAreHardToPredict) {
   if (!pair_.can().private_keys)
@@ -358,7 +358,7 @@ TEST_P(Access, KeysAreHardToPredict) {
     }
     EXPECT_GE(free_bits, pair.can().counts_causes ? 32u : 8u);
   }
-  // And another connection tells nothing of this one.
+  // The keys of another connection do not help either.
   uint32_t alike = 0;
   for (uint32_t i = 0; i != kKeys; ++i)
     alike += keys[0][i] == keys[1][i];
@@ -429,8 +429,8 @@ TEST_P(Access, BindingAKeyThatIsNotOursIsALocalError) {
             WcStatus::kLocalProtection);
 }
 
-// What a copied Send follows is no message of its own, however short, and reports as little, unless
-// it fails.
+// A request that a copied Send follows is not reported either, however short it is, unless it
+// fails.
 TEST_P(Access, ByAKeyWhoseBindIsNotReported) {
   if (pair_.can().max_copied == 0)
     GTEST_SKIP() << "this driver copies no Sends when they are posted";
@@ -475,7 +475,7 @@ TEST_P(Access, ABindThatFailsIsReportedInFrontOfACopiedSend) {
   EXPECT_EQ(pair_.run(pair_.server, *pair_.server_qp, wr).status, WcStatus::kLocalProtection);
 }
 
-// Whoever closes takes its keys along; that is no mistake of its.
+// An end that closes takes its keys along; that is no error of the other end.
 TEST_P(Access, AfterThePeerHasClosedIsNotRefusedButLost) {
   Buffer mine = test_memory().get(kSize);
   Buffer theirs = test_memory().get(kSize);
@@ -483,7 +483,7 @@ TEST_P(Access, AfterThePeerHasClosedIsNotRefusedButLost) {
   pair_.server_qp->disconnect();
   const Completion done =
       pair_.run(access_wr(1, Op::kWrite, mine.first(kSize), key, address_of(theirs.data())));
-  // Without acknowledgements success says only that the Write was sent.
+  // Without acknowledgements, success only means that the Write was sent.
   EXPECT_TRUE(done.status == WcStatus::kPeerLost || done.status == WcStatus::kFlushed ||
               (done.status == WcStatus::kSuccess && !pair_.acknowledges()))
       << to_string(done.status);

@@ -1,4 +1,4 @@
-// How connections begin and end: private data, rejection, flushes, and addresses that are wrong.
+// How connections begin and end: private data, rejection, flushes, and wrong addresses.
 #include <algorithm>
 #include <atomic>
 #include <set>
@@ -20,7 +20,7 @@ std::vector<std::byte> some_bytes(size_t length, uint8_t first) {
   return bytes;
 }
 
-// Gives the devices' events to `handle` until it says that it has seen enough, or for too long.
+// Passes the devices' events to `handle` until it returns true, or until this takes too long.
 void pump_events(std::initializer_list<Device*> devices,
                  const std::function<bool(Event&)>& handle) {
   const auto limit = std::chrono::steady_clock::now() + patience();
@@ -74,7 +74,7 @@ TEST_P(Connections, CarryPrivateDataBothWays) {
   }
 }
 
-// What became of it depends on the driver.
+// The status of the Read depends on the driver.
 TEST_P(Connections, AReadEndsWhenThePeerServesNoReads) {
   Pair pair(GetParam().new_uri());
   auto [client, server] = pair.connect({}, {.reads = 0});
@@ -140,7 +140,7 @@ TEST_P(Connections, SendingBeforeEstablishmentTakesNothing) {
   EXPECT_EQ(qp->post_send(std::span(&wr, 1)), 0u);
 }
 
-// Each request that was posted is reported, once.
+// Each posted request is reported once.
 TEST_P(Connections, DisconnectFlushesEverythingOnce) {
   Pair pair(GetParam().new_uri());
   Buffer buffer = test_memory().get(4096);
@@ -170,7 +170,7 @@ TEST_P(Connections, DisconnectFlushesEverythingOnce) {
       EXPECT_EQ(c.status, WcStatus::kFlushed) << c.wr_id;
     }
   }
-  // Both ends are told, once.
+  // Both ends are told once.
   ASSERT_TRUE(pair.pump_until([&] {
     return pair.client.has_event(EventType::kDisconnected) &&
            pair.server.has_event(EventType::kDisconnected);
@@ -286,7 +286,7 @@ TEST_P(Connections, ComeAndGoOnAControlThread) {
   }
 }
 
-// The connecting end is up before the other one is, and says one thing, at once.
+// The connecting end is up before the other one, and sends one message at once.
 TEST_P(Connections, AFirstMessageIsSeenHoweverEarlyItComes) {
   const std::string uri = GetParam().new_uri();
   End client(uri);
@@ -369,7 +369,7 @@ TEST(Drivers, AreFoundByScheme) {
   }
 }
 
-// The other end accepts what nobody waits for any more.
+// The other end accepts a connection for which the first one no longer waits.
 TEST_P(Connections, GivingUpBeforeEstablishmentEndsTheOtherEnd) {
   Pair pair(GetParam().new_uri());
   auto given_up = pair.client.queue_pair();

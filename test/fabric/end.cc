@@ -49,7 +49,7 @@ void End::pump() {
   completions.insert(completions.end(), out.begin(), out.begin() + n);
   for (Event& event : device->poll_events(16))
     events.push_back(std::move(event));
-  // The device is the kernel's threads, and they need a processor.
+  // The device consists of the kernel's threads, which need a processor.
   if (n == 0 && emulated())
     std::this_thread::yield();
 }
@@ -169,7 +169,7 @@ Pair::Pair(const std::string& address, QueuePairOptions client_options,
 }
 
 Pair::~Pair() {
-  // Buffers named in posted requests are taken back only after everything was flushed.
+  // Buffers of posted requests are taken back only after everything was flushed.
   client_qp.reset();
   server_qp.reset();
 }

@@ -1,4 +1,4 @@
-// One end of a test: a device with a completion queue, and what came out of them.
+// One end of a test: a device with a completion queue, and the events and completions that came.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 
 namespace rrdk::fabric::test {
 
-// An emulated machine is slow, above all in making processes.
+// An emulated machine is slow, especially at making processes.
 bool emulated();
 // How long something may take.
 std::chrono::seconds patience();
@@ -31,17 +31,17 @@ inline std::span<const std::byte> bytes_of(std::string_view text) {
 struct End {
   explicit End(const std::string& uri, Memory& memory = test_memory());
 
-  // Takes what there is: completions and events, one batch of each.
+  // Takes completions and events, one batch of each.
   void pump();
-  // The oldest event of a type, removed; the test fails if there is none.
+  // The oldest event of a type, removed; the test fails if there is no such event.
   Event take_event(EventType type);
   bool has_event(EventType type) const;
-  // Why connecting to where nobody is fails, at once or by an event.
+  // Why connecting fails where no one listens, at once or by an event.
   Error connect_error(QueuePair& qp, const std::string& uri);
   // All completions that have come so far, removed.
   std::vector<Completion> take_completions();
   uint64_t counter(std::string_view name) const;
-  // What has come and was not taken, and all counters, in a line.
+  // Events and completions that were not taken, and all counters, in one line.
   std::string state() const;
   std::unique_ptr<QueuePair> queue_pair(QueuePairOptions options = {});
 
@@ -52,7 +52,7 @@ struct End {
   std::vector<Event> events;
 };
 
-// Pumps all `ends` until `done`. False, and a test failure, when that takes too long.
+// Pumps all `ends` until `done`. Returns false, with a test failure, if that takes too long.
 bool pump_until(std::initializer_list<End*> ends, const std::function<bool()>& done);
 
 // Work requests in one line.
@@ -85,10 +85,10 @@ struct Pair {
   // succeeded is only known to have been sent (iWARP); a Send behind it arrives after it.
   void write(const SendWr& wr);
   void post_receives(QueuePair& qp, uint32_t count, uint32_t size = 4096);
-  // Whether a Send or Write that is refused fails (Capabilities::acknowledges).
+  // Whether a refused Send or Write fails (Capabilities::acknowledges).
   bool acknowledges() const { return client.device->capabilities().acknowledges; }
   const Capabilities& can() const { return client.device->capabilities(); }
-  // Of both ends: refusals are counted where they are decided.
+  // The sum of both ends: refusals are counted where they are decided.
   uint64_t counter(std::string_view name) const {
     return client.counter(name) + server.counter(name);
   }

@@ -40,7 +40,7 @@ std::string new_iwarp_uri() {
   return "iwarp://127.0.0.1:" + std::to_string(ntohs(at.sin_port));
 }
 
-// RDMA's ports are not TCP's: nobody else uses these.
+// RDMA's ports are not TCP's: no other program uses these.
 std::string new_verbs_uri() {
   constexpr int kFirstPort = 21000;
   static int next_port = kFirstPort;

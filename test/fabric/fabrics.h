@@ -1,4 +1,4 @@
-// The drivers that the conformance suite runs on.
+// The drivers on which the conformance suite runs.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ namespace rrdk::fabric::test {
 
 struct FabricUnderTest {
   const char* name;
-  std::string (*new_uri)();  // an address to listen at that nobody uses
+  std::string (*new_uri)();  // an unused address to listen at
   bool acknowledges;         // as in Capabilities
 };
 
@@ -19,8 +19,8 @@ inline void PrintTo(const FabricUnderTest& fabric, std::ostream* out) {
   *out << fabric.name;
 }
 
-// verbs among them when RRDK_VERBS_ADDRESS is set: an address of this host on an RDMA device, as in
-// 10.6.0.1 or 10.6.0.1?device=siw0 or [fd00::1].
+// verbs is among them if RRDK_VERBS_ADDRESS is set to an address of this host on an RDMA device,
+// such as 10.6.0.1 or 10.6.0.1?device=siw0 or [fd00::1].
 std::vector<FabricUnderTest> fabrics();
 
 inline auto all_fabrics() {

@@ -1,4 +1,4 @@
-// Lanes (lib/fabric/lane.h) of the drivers that have them: what both ends of one may rely on.
+// Lanes (lib/fabric/lane.h) of the drivers that have them: what both ends of a lane may rely on.
 #include "fabric/lane.h"
 
 #include <linux/filter.h>
@@ -26,13 +26,13 @@
 namespace rrdk::fabric::test {
 namespace {
 
-// How much longer than usual the long tests take: RRDK_LANE_FACTOR.
+// RRDK_LANE_FACTOR: how much longer than usual the long tests take.
 uint32_t factor() {
   const char* given = std::getenv("RRDK_LANE_FACTOR");
   return given != nullptr ? static_cast<uint32_t>(std::strtoul(given, nullptr, 0)) : 1;
 }
 
-// The vectors, and the words that do the same, load the same at any address.
+// The vectors and the equivalent words load the same bytes at any address.
 TEST(LoadOnce, IsTheSameByWords) {
   std::array<std::byte, 64> memory;
   for (size_t i = 0; i != memory.size(); ++i)
@@ -68,7 +68,7 @@ TEST(LoadOnce, CopiesEachLengthExactly) {
   }
 }
 
-// Messages are text here, of a length that is a multiple of 4. They begin with a number.
+// Messages are text here, with a length that is a multiple of 4. They begin with a number.
 std::string text_of(uint32_t number, uint32_t length = 8) {
   std::string text(length, static_cast<char>('a' + number % 26));
   std::memcpy(text.data(), &number, sizeof number);
@@ -89,7 +89,7 @@ bool say(Lane& lane, std::string_view text, uint32_t invalidate = 0) {
   return true;
 }
 
-// Takes what it wants, all of it unless it is told otherwise.
+// Takes the messages that it wants, which are all unless told otherwise.
 struct Taker final : LaneUser {
   void on_burst(Lane& lane, uint32_t most) noexcept override {
     ++bursts;
@@ -174,7 +174,7 @@ TEST_P(Lanes, CarryMessagesOfEachLengthBothWays) {
   EXPECT_TRUE(pair_.server.completions.empty());
 }
 
-// The core is told of work that brings no completions.
+// The core is told about work that brings no completions.
 TEST_P(Lanes, CountMessagesTaken) {
   const uint64_t before = pair_.server.cq->lane_messages();
   for (uint32_t i = 0; i != 5; ++i)
@@ -212,7 +212,7 @@ class MixedWay {
       sent += say(*sender_.lane(), text) ? 1 : 0;
       return;
     }
-    // At most as many as there are parts are not complete.
+    // At most as many as there are parts are incomplete.
     const MemorySpan all = outbox_.first(kParts * kLongest);
     const MemorySpan part{all.data + posted_ % kParts * kLongest,
                           static_cast<uint32_t>(text.size()), all.region};
@@ -266,8 +266,8 @@ class MixedWay {
   uint64_t posted_ = 0;
 };
 
-// Messages for the lane and others, both ways, and some that the lane's user does not want: all
-// arrive, once and in order.
+// Messages for the lane and others, in both directions, including some that the lane's user does
+// not want: all arrive, once and in order.
 TEST_P(Lanes, KeepTheOrderOfAllMessages) {
   const uint32_t messages = 30'000 * factor();
   MixedWay there(*pair_.client_qp, pair_.server, *pair_.server_qp, server_);
@@ -335,7 +335,7 @@ TEST_P(Lanes, AreFullUntilThePeerTakes) {
   }
 }
 
-// What was begun is not there until it is sent, and nothing else goes before it.
+// A message that was begun is not visible until it is sent, and nothing else goes before it.
 TEST_P(Lanes, HoldThePlaceOfAMessageThatWasBegun) {
   pair_.post_receives(*pair_.server_qp, 2);
   server_.wants = [](std::string_view text) { return number_of(text) != 1; };
@@ -361,7 +361,7 @@ TEST_P(Lanes, HoldThePlaceOfAMessageThatWasBegun) {
     server_.got.clear();
     server_.bursts = 0;
   }
-  // Begun for more than it came to be.
+  // Begun with more space than it needed.
   std::byte* const place = to_server().begin(4000);
   ASSERT_NE(place, nullptr);
   const std::string text = text_of(3, 12);
@@ -380,7 +380,7 @@ TEST_P(Lanes, NeedNoReceives) {
     ASSERT_TRUE(say(to_server(), text_of(i)));
   to_server().flush();
   ASSERT_TRUE(pair_.pump_until([&] { return server_.got.size() == 2; }));
-  // The third waits for a Receive, and the fourth behind it. That keeps nobody awake.
+  // The third waits for a Receive, and the fourth behind it. That keeps neither end awake.
   ASSERT_TRUE(pump_until({&pair_.server}, [&] { return pair_.server.cq->arm(); }));
   pair_.server.cq->disarm();
   EXPECT_EQ(server_.got.size(), 2u);
@@ -391,7 +391,7 @@ TEST_P(Lanes, NeedNoReceives) {
   EXPECT_EQ(server_.got[2], text_of(3));
 }
 
-// A user may return without a look: that is a refusal as well.
+// A user may return without looking: that counts as a refusal as well.
 TEST_P(Lanes, LetTheReceiverSleepWhoseUserDoesNotLook) {
   if (!pair_.can().waits_for_receives)
     GTEST_SKIP() << "a message without a Receive ends this device's connections";
@@ -502,7 +502,8 @@ TEST_P(Lanes, DeliverMessagesSentBeforeTheEnd) {
   EXPECT_EQ(server_.got.size(), 5u);
 }
 
-// The sender of what was taken in the burst that ends the connection learns that it arrived.
+// The sender of messages that were taken in the burst that ends the connection learns that they
+// arrived.
 TEST_P(Lanes, AcknowledgeMessagesTakenBeforeTheEnd) {
   if (!pair_.acknowledges())
     GTEST_SKIP() << "Writes complete without the peer's acknowledgement here";
@@ -546,8 +547,8 @@ TEST_P(Lanes, EndWithTheConnectionInTheMiddleOfABurst) {
   EXPECT_EQ(server_.bursts, bursts);
 }
 
-// Two threads answer each other by their lanes and sleep in between, with pauses that let each
-// message meet its receiver at another point of its way to sleep.
+// Two threads answer each other through their lanes and sleep in between, with pauses that let each
+// message meet its receiver at another point on its way to sleep.
 TEST_P(Lanes, WakeASleepingReceiver) {
   const uint32_t rounds = 20'000 * factor();
   constexpr uint64_t kLongestPauseNs = 12'000;
@@ -586,7 +587,7 @@ TEST_P(Lanes, WakeASleepingReceiver) {
   EXPECT_FALSE(failed);
 }
 
-// From now on any system call but exit_group() ends this process.
+// From now on any system call except exit_group() ends this process.
 bool allow_no_system_calls() {
   sock_filter code[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),

@@ -1,4 +1,5 @@
-// Sends and Receives: what arrives, in which order, and what happens when it can not.
+// Sends and Receives: what arrives, in which order, and what happens to messages that cannot
+// arrive.
 #include <time.h>
 #include <unistd.h>
 
@@ -73,8 +74,7 @@ TEST_P(Messages, GatherTheirPieces) {
   }
 }
 
-// Their memory is free when they are posted, and nothing is reported of them, not even that they
-// were flushed.
+// Their memory is free when they are posted, and nothing is reported about them, not even a flush.
 TEST_P(Messages, ThatAreCopiedLeaveTheirMemoryAtOnceAndAreNotReported) {
   constexpr uint32_t kCount = 1000;
   constexpr uint32_t kPosted = 32;
@@ -119,7 +119,7 @@ TEST_P(Messages, ThatAreCopiedLeaveTheirMemoryAtOnceAndAreNotReported) {
   EXPECT_EQ(pair.run(send_wr(kCount + 1, {from.first(4)})).wr_id, kCount + 1);
 }
 
-// While the peer keeps up, none is refused, so that none has to be posted, however many there are.
+// While the peer keeps up, none is refused, so none has to be posted, however many there are.
 TEST_P(Messages, ThatGoAtOnceAreRefusedOnlyWhilePeersAreBehind) {
   constexpr uint32_t kCount = 3000;
   Pair pair(GetParam().new_uri(), {.send_wrs = 16}, {.receive_wrs = 64});
@@ -169,8 +169,8 @@ TEST_P(Messages, DoNotGoAtOnceBeforeThereIsAConnection) {
   }
 }
 
-// Many, of all lengths, before the peer looks, with others between them: those for which there is
-// no room are not taken, and wait for the peer.
+// Many messages of all lengths before the peer looks, with others between them: those without space
+// are not taken, and wait for the peer.
 TEST_P(Messages, ThatAreCopiedWaitForRoomAndStayInOrder) {
   constexpr uint32_t kCount = 2000;
   constexpr uint32_t kPosted = 64;
@@ -223,7 +223,7 @@ TEST_P(Messages, ThatAreCopiedWaitForRoomAndStayInOrder) {
   }
 }
 
-// What TCP, say, has no room for waits with all its bytes, however many there come to be.
+// If TCP, for example, has no space, they wait with all their bytes, however many there are.
 TEST_P(Messages, ThatAreCopiedWaitBehindLargeOnes) {
   constexpr uint32_t kLarge = 6;
   constexpr uint32_t kSmall = 40;
@@ -259,7 +259,8 @@ TEST_P(Messages, ThatAreCopiedWaitBehindLargeOnes) {
   }
 }
 
-// The one that the peer ends the connection for says so, as others do, if it is not done by then.
+// The message for which the peer ends the connection says so, like any other, if it has not
+// completed by then.
 TEST_P(Messages, ThatAreCopiedReportWhatEndsTheConnection) {
   constexpr uint32_t kCount = 32;  // more than are done before the peer looks
   for (const bool copied : {false, true}) {
@@ -300,7 +301,7 @@ TEST_P(Messages, ArriveInOrder) {
            (pair.can().waits_for_receives || sent - received < kPosted);
   };
   while (received < kCount) {
-    // Small and large ones in turn; a part of the buffer is written again only when its Send is
+    // Small and large messages in turn; a part of the buffer is written again only when its Send is
     // complete.
     SendWr wr = send_wr(
         sent, {{from.data() + (sent % 64) * 4096, sent % 3 == 0 ? 1000u : 4u, from.region()}});
@@ -355,7 +356,7 @@ TEST_P(Messages, BatchesAreTakenAsFarAsThereIsRoom) {
   Buffer buffer = test_memory().get(4096);
   std::vector<ReceiveWr> receives(2 * kSends, ReceiveWr{0, buffer.first(4096)});
   EXPECT_EQ(few.server_qp->post_receive(receives), 8u);
-  // A Receive for each message where none may come without.
+  // One Receive for each message on fabrics that need one.
   Pair many(GetParam().new_uri(), {.send_wrs = 16}, {.receive_wrs = kSends});
   Pair& pair = few.can().waits_for_receives ? few : many;
   EXPECT_EQ(many.server_qp->post_receive(receives), kSends);
@@ -414,7 +415,7 @@ TEST_P(Messages, LongerThanTheReceiveEndTheConnection) {
   pair.post_receives(*pair.server_qp, 2, 1024);
   Buffer from = test_memory().get(4096);
   const WcStatus sent = pair.run(send_wr(1, {from.first(1025)})).status;
-  // Some devices do not tell the sender what was wrong.
+  // Some devices do not tell the sender the reason.
   if (pair.can().counts_causes || sent != WcStatus::kRemoteOperation) {
     EXPECT_EQ(sent, pair.acknowledges() ? WcStatus::kRemoteInvalid : WcStatus::kSuccess);
   }
@@ -433,7 +434,7 @@ TEST_P(Messages, ThatWereReceivedAreNotReportedFlushed) {
     if (!pair.acknowledges())
       GTEST_SKIP() << "Sends complete without the peer's acknowledgement here";
     if (sender_ends && !pair.can().counts_causes)
-      return;  // the device's acknowledgement may be on its way still
+      return;  // the device's acknowledgement may still be on its way
     constexpr uint32_t kSends = 4;
     pair.post_receives(*pair.server_qp, kSends - 1);
     Buffer from = test_memory().get(4096);
@@ -449,7 +450,7 @@ TEST_P(Messages, ThatWereReceivedAreNotReportedFlushed) {
   }
 }
 
-// Also by one who heeds the event before it looks at the completion queue.
+// Even if the event is handled before the completion queue is polled.
 TEST_P(Messages, SentBeforeTheEndAreReceived) {
   Pair pair(GetParam().new_uri());
   pair.post_receives(*pair.client_qp, 16);
@@ -470,8 +471,8 @@ TEST_P(Messages, SentBeforeTheEndAreReceived) {
     EXPECT_EQ(pair.client.completions[i].status, i < 8 ? WcStatus::kSuccess : WcStatus::kFlushed);
 }
 
-// Keeps a thread from going on, wherever it is: it stays in the handler of a signal, and leaves the
-// CPU to the thread that is to let it go on.
+// Stops a thread wherever it is: it stays in a signal handler, and leaves the CPU to the thread
+// that will release it.
 std::atomic<bool> is_stopped = false;
 std::atomic<bool> may_go_on = false;
 void stop_here(int) {
@@ -482,7 +483,7 @@ void stop_here(int) {
   }
 }
 
-// The message comes, and its sender goes, between one instruction of the receiver's look and the
+// The message comes, and its sender goes, between one instruction of the receiver's poll and the
 // next.
 TEST_P(Messages, PollingAtAnyMomentLosesNoneSentBeforeTheEnd) {
   struct sigaction stops{}, before{};
@@ -502,7 +503,7 @@ TEST_P(Messages, PollingAtAnyMomentLosesNoneSentBeforeTheEnd) {
     Completion first{};
     first.status = WcStatus::kPeerLost;
     const auto receive_one = [&] {
-      // The signal is this thread's own, soon after it has begun to look.
+      // The signal comes to this thread soon after it has begun to poll.
       sigevent here{};
       here.sigev_notify = SIGEV_THREAD_ID;
       here.sigev_signo = SIGUSR1;
@@ -544,7 +545,7 @@ TEST_P(Messages, PollingAtAnyMomentLosesNoneSentBeforeTheEnd) {
   ::sigaction(SIGUSR1, &before, nullptr);
 }
 
-// Both are there when the receiver looks for the first time, and another connection keeps it busy.
+// Both are there when the receiver polls for the first time, and another connection keeps it busy.
 TEST_P(Messages, AnEndRightBehindAMessageIsSeen) {
   constexpr uint32_t kBusy = 200;
   Pair pair(GetParam().new_uri());
@@ -560,7 +561,7 @@ TEST_P(Messages, AnEndRightBehindAMessageIsSeen) {
   leaves->disconnect();
   ASSERT_TRUE(test::pump_until({&pair.client},
                                [&] { return pair.client.has_event(EventType::kDisconnected); }));
-  // A guest's kernel takes its own time to report the end, however many messages go by meanwhile.
+  // A guest's kernel takes its own time to report the end, however many messages pass meanwhile.
   const auto limit = std::chrono::steady_clock::now() + patience();
   const auto may_go_by = [&](uint32_t messages) {
     return emulated() ? std::chrono::steady_clock::now() < limit : messages < kBusy;
@@ -605,7 +606,7 @@ TEST_P(Messages, SharedReceiveQueueServesAll) {
     send_both();
   ASSERT_TRUE(pair.pump_until([&] { return pair.server.completions.size() == 2; }));
   EXPECT_NE(pair.server.completions[0].owner, pair.server.completions[1].owner);
-  // What one connection leaves behind another uses.
+  // Memory that one connection gives back is used by another.
   a.second->disconnect();
   ASSERT_EQ(b.first->post_send(std::vector<SendWr>(2, wr)), 2u);
   ASSERT_TRUE(pair.pump_until([&] { return pair.server.completions.size() == 4; }));
@@ -631,7 +632,7 @@ TEST_P(Messages, IdleConnectionsAreServedWhenTheySpeak) {
   }
   Buffer buffer = test_memory().get(4096);
   const std::vector<ReceiveWr> receives(8, ReceiveWr{0, buffer.first(4096)});
-  // Long enough for all to be left to their doorbells.
+  // Long enough that all are polled only when their doorbells ring.
   std::array<Completion, 4> none;
   for (int i = 0; i < 2500; ++i)
     ASSERT_EQ(pair.server.cq->poll(none), 0u);

@@ -1,4 +1,5 @@
-// Work requests take effect in the order in which they were posted, whatever stands between them.
+// Work requests take effect in the order in which they were posted, whatever other requests are
+// between them.
 #include <algorithm>
 #include <optional>
 #include <vector>
@@ -9,7 +10,7 @@
 namespace rrdk::fabric::test {
 namespace {
 
-// Which of some requests are signaled.
+// Which of several requests are signaled.
 enum class Reports : uint8_t { kNone, kAll, kEveryOther };
 
 bool is_reported(Reports which, uint32_t i) {
@@ -38,7 +39,7 @@ class Order : public testing::TestWithParam<FabricUnderTest> {
       return wrs.empty();
     }));
   }
-  // A request that no peer hears of: a key is bound, then invalidated.
+  // A request that does not reach the peer: a key is bound, then invalidated.
   void post_local(bool signaled) {
     SendWr wr;
     if (bound_) {
@@ -75,7 +76,7 @@ class Order : public testing::TestWithParam<FabricUnderTest> {
     }
     return wrs;
   }
-  // Each Send has the number that is due, and the Write before it has been placed.
+  // Each Send has the next number, and the Write before it has been placed.
   void take_messages() {
     for (const Completion& c : pair_.server.take_completions()) {
       ASSERT_EQ(c.status, WcStatus::kSuccess);
@@ -114,7 +115,7 @@ class Order : public testing::TestWithParam<FabricUnderTest> {
 };
 INSTANTIATE_TEST_SUITE_P(Fabric, Order, all_fabrics(), fabric_name);
 
-// As many requests as fill the send queue follow any number that end at home.
+// As many requests as fill the send queue follow any number of requests that do not reach the peer.
 TEST_P(Order, IsThatOfPostingHoweverManyLocalRequestsWentBefore) {
   constexpr Reports kAll[] = {Reports::kNone, Reports::kAll, Reports::kEveryOther};
   for (const Reports local : kAll) {

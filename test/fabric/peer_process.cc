@@ -66,7 +66,8 @@ std::string run_role(const Order& order) {
   }
 }
 
-// Waits for one peer and passes its end on; a process of its own, so that the forker never blocks.
+// Waits for one peer and passes its status on; a process of its own, so that the forker never
+// blocks.
 [[noreturn]] void supervise(const Order& order, int socket) {
   int ends[2];
   if (::pipe(ends) != 0)

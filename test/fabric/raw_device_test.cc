@@ -1,4 +1,4 @@
-// Peers that ask their RDMA device for what no driver of ours asks for.
+// Peers that make their RDMA device do what none of our drivers asks for.
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
@@ -29,7 +29,7 @@ struct IdDeleter {
 };
 using Id = std::unique_ptr<rdma_cm_id, IdDeleter>;
 
-// Connected to where the URI says; null if that fails. Waits.
+// Connects to the URI; null if that fails. Waits.
 Id connect_to(std::string uri) {
   uri = uri.substr(std::string_view("verbs://").size());
   uri.resize(std::min(uri.find('?'), uri.size()));
@@ -62,8 +62,8 @@ Id connect_to(std::string uri) {
   return id;
 }
 
-// It takes a Receive, and leaves nothing there that could be a message: not even its length says
-// anything of what the Receive's buffer holds.
+// It takes a Receive, and leaves nothing there that could be a message: even its length says
+// nothing about the content of the Receive's buffer.
 TEST_P(RawDevice, AWriteWithImmediateDataEndsTheConnection) {
   End server(GetParam().new_uri());
   const std::string uri = GetParam().new_uri();
@@ -85,7 +85,7 @@ TEST_P(RawDevice, AWriteWithImmediateDataEndsTheConnection) {
   wr.send_flags = IBV_SEND_SIGNALED;
   ibv_send_wr* bad = nullptr;
   if (ibv_post_send(peer->qp, &wr, &bad) != 0)
-    GTEST_SKIP() << "this device has no immediate data";  // RFC 5040 has none
+    GTEST_SKIP() << "this device has no immediate data";  // RFC 5040 does not have these
   ASSERT_TRUE(pump_until({&server}, [&] { return !server.completions.empty(); }));
   const Completion done = server.take_completions().at(0);
   EXPECT_EQ(done.wr_id, 7u);

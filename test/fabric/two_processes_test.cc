@@ -1,5 +1,5 @@
-// Two real processes: that everything works across them, and that the death of one, at any
-// instruction, is no more than a disconnection to the other.
+// Two real processes: everything works across them, and the death of one, at any instruction, is
+// just a disconnection for the other.
 #include <algorithm>
 
 #include "test/fabric/end.h"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint32_t kSize = 4096;
 
-// What a server tells a client: where it may read and write.
+// The memory that a client may read and write, as its server announces it.
 struct Offer {
   uint32_t read_key;
   uint32_t write_key;
@@ -24,7 +24,7 @@ struct Client {
   explicit Client(const std::string& uri) : end(uri), qp(end.queue_pair()) {
     const ReceiveWr receive{1, inbox.span()};
     qp->post_receive(std::span(&receive, 1));
-    // The connecting end speaks first: iWARP's other end may not (RFC 5044 section 7.1), and siw
+    // The connecting end sends first: iWARP's other end may not (RFC 5044 section 7.1), and siw
     // ends a connection on which it does.
     SendWr hello = send_wr(0, {buffer.first(1)});
     hello.signaled = false;
@@ -40,7 +40,7 @@ struct Client {
       expect_completion("the server's offer");
     std::memcpy(&offer, inbox.data(), sizeof(offer));
   }
-  // Waits for the next completion; `failure` says why if it is not a success.
+  // Waits for the next completion; if it is not a success, `failure` gets the reason.
   bool expect_completion(const std::string& what) {
     if (!failure.empty())
       return false;
@@ -62,7 +62,7 @@ struct Client {
   bool ended() const {
     return end.has_event(EventType::kDisconnected) || end.has_event(EventType::kConnectFailed);
   }
-  // What the device says of the end, which may come a little later than the completion.
+  // The device's report about the end, which may come a little later than the completion.
   std::string last_words() {
     pump_until({&end}, [&] { return ended(); });
     std::string words;
@@ -106,8 +106,8 @@ std::string exercise(const std::string& uri) {
 
 constexpr uint32_t kReceives = 32;  // of a server whose client is killed
 
-// Reads, writes and sends until it is killed. Where a message must not come before its Receive it
-// sends no more than there are at first.
+// Reads, writes and sends until it is killed. If a message must not come before its Receive, it
+// sends no more than there are Receives at first.
 std::string load(const std::string& uri) {
   Client client(uri);
   const Offer& offer = client.offer;
@@ -126,9 +126,9 @@ std::string load(const std::string& uri) {
   return client.failure;
 }
 
-constexpr uint32_t kServed = 16;  // messages that a server is ready for at once
+constexpr uint32_t kServed = 16;  // messages for which a server is ready at once
 
-// A server that is only there to be killed: takes everything that comes.
+// A server that is only there to be killed: it takes everything that comes.
 std::string take_all(const std::string& uri) {
   End end(uri);
   auto listener = end.device->listen(uri).value();
@@ -151,7 +151,7 @@ std::string take_all(const std::string& uri) {
   }
 }
 
-// Connects to a server that is coming up: who is refused, at once or by an event, tries again.
+// Connects to a server that is starting: tries again if it is refused, at once or by an event.
 std::unique_ptr<QueuePair> connect_once_up(End& end, const std::string& uri,
                                            const QueuePairOptions& options) {
   std::unique_ptr<QueuePair> qp;
@@ -173,7 +173,8 @@ std::unique_ptr<QueuePair> connect_once_up(End& end, const std::string& uri,
 
 class TwoProcesses : public testing::TestWithParam<FabricUnderTest> {
  protected:
-  // Accepts the next connection with so many Receives, and tells it where it may read and write.
+  // Accepts the next connection with this many Receives, and sends it the memory that it may read
+  // and write.
   std::unique_ptr<QueuePair> accept(uint32_t receives = kReceives) {
     EXPECT_TRUE(
         pump_until({&server_}, [&] { return server_.has_event(EventType::kConnectRequest); }));
@@ -231,8 +232,8 @@ INSTANTIATE_TEST_SUITE_P(Fabric, TwoProcesses, all_fabrics(), fabric_name);
 
 TEST_P(TwoProcesses, ExchangeMessagesAndMemory) {
   PeerProcess peer(exercise, uri_);
-  // A Receive for each message: where none may come before its Receive, ours may be late with the
-  // next one while the client's messages go on.
+  // One Receive for each message: if none may come before its Receive, ours may be late with the
+  // next one while the client continues to send.
   auto qp =
       accept(server_.device->capabilities().waits_for_receives ? kReceives : exercise_rounds());
   serve(*qp, [&] { return server_.has_event(EventType::kDisconnected); });
@@ -258,7 +259,7 @@ TEST_P(TwoProcesses, DeathOfAClientUnderLoad) {
           [&] { return server_.has_event(EventType::kDisconnected) && flushed_ == kReceives; });
     EXPECT_EQ(server_.take_event(EventType::kDisconnected).owner, this);
     EXPECT_EQ(flushed_, kReceives);
-    // The memory that it could reach is ours again.
+    // The memory that the peer could reach is ours again.
     for (const uint32_t key : keys_)
       qp->release_key(key);
     bystander.post_receives(*bystander.server_qp, 1);
@@ -281,8 +282,8 @@ TEST_P(TwoProcesses, DeathOfAServerUnderLoad) {
     uint64_t posted = 0;
     uint64_t reported = 0;
     const auto push = [&] {
-      // Where a message must not come before its Receive: Writes of nothing, once there may be
-      // none.
+      // If a message must not come before its Receive: Writes of zero bytes, once no more messages
+      // may come.
       SendWr wr = send_wr(posted, {buffer.first(posted % 2 == 0 ? 10 : 3000)});
       if (!client.device->capabilities().waits_for_receives && posted >= kServed)
         wr = access_wr(posted, Op::kWrite, {}, 0, 0);

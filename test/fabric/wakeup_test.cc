@@ -35,7 +35,7 @@ bool either_readable(int a, int b) {
   return ::poll(both.data(), both.size(), patience_ms()) > 0;
 }
 
-// Polls; when there is nothing, sleeps until woken. False when nothing came for far too long.
+// Polls; sleeps until woken if nothing has come. Returns false if nothing came for far too long.
 bool sleep_until_completion(CompletionQueue& cq, std::span<Completion> out) {
   for (;;) {
     if (cq.poll(out.first(1)) != 0)
@@ -57,7 +57,7 @@ TEST_P(WakeUp, ArmSaysWhenThereIsSomethingAlready) {
   ASSERT_EQ(pair.client_qp->post_send(std::span(&wr, 1)), 1u);
   ASSERT_TRUE(pair.pump_until([&] { return !pair.client.completions.empty(); }));
   ASSERT_TRUE(pair.pump_until([&] { return !pair.server.completions.empty(); }));
-  // Nothing left on either side.
+  // Nothing is left on either side.
   ASSERT_TRUE(pair.server.cq->arm());
   EXPECT_FALSE(readable(pair.server.cq->wake_fd()));
   pair.post_receives(*pair.server_qp, 1);
@@ -67,13 +67,13 @@ TEST_P(WakeUp, ArmSaysWhenThereIsSomethingAlready) {
   EXPECT_FALSE(readable(pair.server.cq->wake_fd()));
   EXPECT_FALSE(pair.server.cq->arm());
   ASSERT_TRUE(pair.pump_until([&] { return pair.server.completions.size() == 2; }));
-  // Not only when it was asleep before: this one comes while the connection is being polled.
+  // Not only after it was asleep: this one comes while the connection is being polled.
   pair.post_receives(*pair.server_qp, 1);
   ASSERT_EQ(pair.client_qp->post_send(std::span(&wr, 1)), 1u);
   EXPECT_TRUE(!pair.server.cq->arm() || becomes_readable(pair.server.cq->wake_fd()));
 }
 
-// A driver may find out about a connection that is polled for long by other means than about one
+// A driver may notice messages on a connection that is polled for long by other means than on one
 // that was asleep.
 TEST_P(WakeUp, ComesAlsoAfterLongPolling) {
   constexpr int kMany = 2000;
@@ -91,7 +91,7 @@ TEST_P(WakeUp, ComesAlsoAfterLongPolling) {
     pair.server.cq->disarm();
     ASSERT_TRUE(pair.pump_until([&] { return pair.server.completions.size() == received; }));
   }
-  // Not asleep when it comes, but before.
+  // It does not sleep when it comes, but did before.
   for (int i = 0; i != kMany; ++i)
     pair.server.pump();
   ASSERT_EQ(pair.client_qp->post_send(std::span(&wr, 1)), 1u);
@@ -134,7 +134,7 @@ TEST_P(WakeUp, ASleepingSenderLearnsOfItsCompletion) {
   pair.client.cq->disarm();
 }
 
-// A copied Send that was refused since the peer takes nothing.
+// A copied Send that was refused because the peer takes nothing.
 TEST_P(WakeUp, ASleepingSenderLearnsThatMoreIsTaken) {
   Pair pair(GetParam().new_uri(), {.send_wrs = 16});
   const uint32_t most = pair.can().max_copied;
@@ -173,8 +173,8 @@ TEST_P(WakeUp, TheEndOfThePeerWakes) {
     pair.server.pump();
   ASSERT_TRUE(pair.server.cq->arm());
   pair.client_qp->disconnect();
-  // Either may be the first: some drivers see it on the data path, for others the flush begins
-  // when the control path has taken note.
+  // Either may be the first: some drivers see it on the data path; with others the flush begins
+  // when the control path has noticed it.
   while (!pair.server.has_event(EventType::kDisconnected) || pair.server.completions.empty()) {
     ASSERT_TRUE(either_readable(pair.server.cq->wake_fd(), pair.server.device->event_fd()));
     do {
@@ -193,11 +193,11 @@ TEST_P(WakeUp, EventsMakeTheEventDescriptorReadable) {
   }
   EXPECT_FALSE(readable(pair.server.device->event_fd()));
   ASSERT_TRUE(pair.client.device->connect(*qp, pair.uri, {}));
-  // Connecting has several steps, each by an event of the client's.
+  // Connecting has several steps, each with an event at the client.
   EXPECT_TRUE(pump_until({&pair.client}, [&] { return readable(pair.server.device->event_fd()); }));
 }
 
-// Pins the calling thread to the CPU of this number, of those that it may use.
+// Pins the calling thread to the CPU with this number among those that it may use.
 void pin_to(uint32_t number) {
   cpu_set_t all;
   CPU_ZERO(&all);
@@ -214,9 +214,9 @@ void pin_to(uint32_t number) {
   }
 }
 
-// Two threads answer each other and sleep in between, small messages and large in turn. On CPUs of
-// their own, and with pauses that let each message meet its receiver at another point of its way to
-// sleep.
+// Two threads answer each other and sleep in between, with small and large messages in turn. They
+// run on their own CPUs, with pauses that let each message meet its receiver at another point on
+// its way to sleep.
 TEST_P(WakeUp, IsNeverLost) {
   const uint32_t rounds = emulated() ? 2000 : 20000;
   constexpr uint64_t kLongestPauseNs = 12000;

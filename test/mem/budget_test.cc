@@ -1,4 +1,4 @@
-// A budget in bytes: elastic classes take what they need of it, give it back, and exceed it never.
+// A budget in bytes: elastic classes take what they need, give it back, and never exceed it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -47,8 +47,8 @@ std::set<const std::byte*> used_in_turns(Memory& memory, bool read_by_peer) {
   return used;
 }
 
-// Who sends buffers to peers on this host has so many that each can rest; others keep as few as
-// ever.
+// Cores that send buffers to peers on this host keep so many that each can rest; other cores keep
+// as few as before.
 TEST_F(Budget, OnlyWhatPeersReadMakesACoreKeepMore) {
   auto memory = create(192 * kMiB);
   std::thread([&] {
@@ -74,7 +74,7 @@ uint64_t bytes_of_classes(const Memory& memory) {
   return bytes;
 }
 
-// Of this process, in memory that it shares, as a memfd's pages are.
+// The resident bytes of this process in shared memory, which a memfd's pages are.
 uint64_t resident_bytes() {
   std::ifstream file("/proc/self/status");
   for (std::string line; std::getline(file, line);) {
@@ -122,7 +122,7 @@ TEST_F(Budget, FreeBuffersMoveToOtherClasses) {
     EXPECT_EQ(all_fitting(*memory, 4096).size(), 32 * kMiB / 4096);
     EXPECT_EQ(all_fitting(*memory, 1u << 20).size(), 30u);
   }
-  // One that is out keeps its slab where it is, and no other.
+  // A slab with a buffer that is out stays in its class; others do not.
   std::vector<Buffer> small = all_fitting(*memory, 4096);
   Buffer kept = std::move(small[1000]);
   std::memset(kept.data(), 7, 4096);
@@ -146,10 +146,11 @@ TEST_F(Budget, ASixteenthIsTheSmallestClassesAlone) {
   EXPECT_EQ(all_fitting(*memory, 4096).size(), 4 * kMiB / 4096);
 }
 
-// Whoever reads `more` counts on having it.
+// Callers may rely on `more` buffers being available.
 TEST_F(Budget, TheSixteenthIsNotForOtherClasses) {
   auto memory = create(64 * kMiB);
-  all_fitting(*memory, 4096).clear();  // all of the budget is the smallest class's, and home
+  // the whole budget belongs to the smallest class, and is free
+  all_fitting(*memory, 4096).clear();
   const uint32_t could_have = memory->audit_fitting(1u << 20).more;
   EXPECT_EQ(could_have, 60u);
   EXPECT_EQ(all_fitting(*memory, 1u << 20).size(), could_have);
@@ -351,8 +352,7 @@ void find_buffers_beside(Memory& memory, uint32_t peers, const std::vector<uint3
   crowd.held.push_back(std::move(result));
 }
 
-// However many peers hold what they were lent, and whatever they took first, a newcomer finds
-// buffers.
+// However many peers hold borrowed buffers, and whatever they took first, a new peer finds buffers.
 TEST_F(Budget, LeavesBuffersForANewcomer) {
   std::vector<uint32_t> sizes = {4096, 65536, 262144};
   auto elastic = create(256 * kMiB, {{4096}, {65536}, {262144}});
@@ -369,7 +369,7 @@ TEST_F(Budget, LeavesBuffersForANewcomer) {
   } while (std::ranges::next_permutation(sizes).found);
 }
 
-// Peers that are there and hold nothing keep nobody from half of it.
+// Connected peers that hold nothing do not keep others from half of the budget.
 TEST_F(Budget, IsNotReservedForIdlePeers) {
   auto memory = create(64 * kMiB);
   Crowd crowd(*memory);
@@ -380,7 +380,7 @@ TEST_F(Budget, IsNotReservedForIdlePeers) {
   EXPECT_GE(crowd.held.size(), 24u);
 }
 
-// A call may take nearly all, where others have nearly nothing.
+// One call may take nearly everything if the others have nearly nothing.
 TEST_F(Budget, ForOneLargeCall) {
   auto memory = create(64 * kMiB);
   Crowd crowd(*memory);
@@ -406,7 +406,7 @@ TEST_F(Budget, ThatIsChargedForTheHeapComesBack) {
   const std::vector<uint64_t> before = what_is_left(*memory);
   {
     mem::HeapCharge charge(*memory);
-    for (int i = 0; i < 400; ++i) {  // a hundred times all of it
+    for (int i = 0; i < 400; ++i) {  // a hundred times the whole budget
       ASSERT_TRUE(charge.take(16 * kMiB)) << i;
       charge.give(16 * kMiB);
     }
@@ -421,7 +421,7 @@ TEST_F(Budget, ThatIsChargedForTheHeapComesBack) {
     ASSERT_TRUE(charge.take(16 * kMiB)) << i;
   }
   EXPECT_EQ(what_is_left(*memory), before);
-  // Nor is anything lost of what peers may read.
+  // No buffers that peers may read are lost either.
   mem::BorrowerRef peer = mem::Borrower::create(*memory);
   for (int i = 0; i < 400; ++i) {
     ASSERT_TRUE(peer->expose(16 * kMiB, 64 * kMiB)) << i;
@@ -430,9 +430,9 @@ TEST_F(Budget, ThatIsChargedForTheHeapComesBack) {
   }
 }
 
-// What threads hold between them, as each says after it took and before it gives back: at no time
-// more than they do hold. (An audit reads one class after another, and counts a slab twice that
-// goes from one to the next meanwhile.)
+// The buffers that threads hold together, as each reports after it took and before it gives back:
+// never more than they really hold. (An audit reads one class after another, and counts a slab
+// twice that moves from one to the next meanwhile.)
 struct Held {
   std::atomic<uint64_t> bytes{0}, most{0};
 
@@ -444,7 +444,7 @@ struct Held {
   void gives(const Buffer& buffer) { bytes -= buffer.capacity(); }
 };
 
-// While threads take and give back, classes grow and lose slabs to each other.
+// While threads take and give back, slabs move between classes.
 void take_and_give(Memory& memory, unsigned seed, Held& all, std::atomic<uint32_t>& faults) {
   constexpr uint32_t kSizes[] = {4096, 65536, 1u << 20};
   std::vector<Buffer> held;
@@ -506,7 +506,7 @@ TEST_F(Budget, ManyThreadsShareIt) {
   EXPECT_EQ(all_fitting(*memory, 4096).size(), 24 * kMiB / 4096);
 }
 
-// One takes a whole new slab into its cache, while the others have seen that there is one.
+// One thread takes a whole new slab into its cache, while the others have seen that there is one.
 TEST_F(Budget, ManyThreadsThatTakeAtOnceAllHaveSome) {
   constexpr uint32_t kThreads = 4, kEach = 20;
   std::atomic<uint32_t> without{0};

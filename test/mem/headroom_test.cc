@@ -1,4 +1,4 @@
-// A request for more memory than there is ends in an error with the numbers, and in nobody's death.
+// A request for more memory than there is ends in an error with the numbers; no process is killed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -88,7 +88,7 @@ TEST_F(MadeUpMachine, KeepsToTheLimitOfACgroupOfVersion1) {
   EXPECT_EQ(left(), 500u);
 }
 
-// Its path is that of the host, which is not there; its files are at the root.
+// Its path is that of the host, which does not exist here; its files are at the root.
 TEST_F(MadeUpMachine, InAContainerKeepsToTheLimitThatCanBeSeen) {
   has(500);
   write("/proc/self/cgroup", "0::/system.slice/docker-0123.scope\n");
@@ -128,7 +128,7 @@ TEST_F(Headrooms, MoreThanTheMachineHasIsAnError) {
   EXPECT_TRUE(small->allocate(1 << 20));
 }
 
-// Runs `body`, which returns what is wrong, or nothing, in a process of its own.
+// Runs `body`, which returns what is wrong, or an empty text, in its own process.
 std::string in_child(const std::function<std::string()>& body) {
   int ends[2];
   EXPECT_EQ(pipe(ends), 0);
@@ -149,7 +149,7 @@ std::string in_child(const std::function<std::string()>& body) {
   return status == 0 ? fault : "the child's status is " + std::to_string(status);
 }
 
-// What is wrong with an arena of that size, of which one of 8 MiB is not too much.
+// The error for an arena of that size; 8 MiB must not be too much.
 std::string refusal_of(uint64_t bytes, const std::string& reason) {
   if (const auto small = Arena::create({.bytes = 8 * kMiB, .hugepages = HugepagePolicy::kNever});
       !small)
@@ -178,8 +178,8 @@ TEST(Headroom, LimitsOfTheProcessAreErrors) {
   }
 }
 
-// A memory cgroup below this process's own, or below the root; empty, and why, if there is none to
-// be had.
+// A memory cgroup below this process's own, or below the root; empty, with the reason, if there
+// cannot be one.
 std::string make_cgroup(uint64_t limit, std::string& why) {
   std::ifstream cgroups("/proc/self/cgroup");
   for (std::string line; std::getline(cgroups, line);) {

@@ -37,7 +37,7 @@ TEST(Hugepages, ShortfallNamesTheMissingPagesAndTheCommand) {
   EXPECT_THAT(text, HasSubstr("sysctl vm.nr_hugepages=106"));
 }
 
-// Each machine has the same memory, of which another part was made hugepages.
+// Each machine has the same memory, and a different part of it is reserved as hugepages.
 TEST(Hugepages, NeverShrinkTheDefaultBudget) {
   constexpr uint64_t kAll = uint64_t{24} << 30;
   const uint64_t without = share_of(0, {.bytes = kAll, .source = "a machine"}).bytes;
@@ -55,7 +55,7 @@ class HugepagePolicies : public test::MemoryTest {
   static Result<std::unique_ptr<Memory>> create_with(HugepagePolicy policy, uint32_t megabytes) {
     return Memory::create({.classes = {{1u << 20, megabytes}}, .hugepages = policy});
   }
-  // With room to spare for tests that run at the same time.
+  // With spare pages for tests that run at the same time.
   static bool system_has(uint64_t pages) {
     const Hugepages hugepages = system_hugepages();
     return hugepages.page_size != 0 && hugepages.available >= pages;

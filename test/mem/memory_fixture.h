@@ -1,4 +1,5 @@
-// What the tests of memory share: a running EAL, the log's lines, pools checked at the end.
+// Shared by the tests of memory: a running EAL, the log's lines, and pools that are checked at the
+// end.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -44,8 +44,8 @@ TEST_F(Pools, SmallestFittingClassServes) {
   EXPECT_TRUE(memory->whole());
 }
 
-// It may still be in the core's caches; what has lain there longest is in none. So it is for large
-// classes, which have no cache per core, as for others.
+// It may still be in the core's caches, and the buffer that has been free for longest is in none.
+// This holds for large classes, which have no cache per core, as for others.
 TEST_F(Pools, TheLastBufferReturnedIsNext) {
   auto memory = create({{65536, 8}, {4096, 256}});
   for (uint32_t size : {65536u, 4096u}) {
@@ -194,8 +194,8 @@ TEST_F(Pools, SeveralMemoriesLiveSideBySide) {
   EXPECT_EQ(take_all(*other, 64).size(), 4u);
 }
 
-// Threads hand buffers to one another: each takes, marks, checks, and drops them elsewhere. A
-// buffer that two threads held at once would show a foreign mark.
+// Threads hand buffers to one another: each takes one, marks it, checks it, and drops it elsewhere.
+// A buffer that two threads held at once would show the other's mark.
 void take_and_pass(Memory& memory, int rounds, unsigned mark, std::atomic<mem::BufferSlot*>& box,
                    std::atomic<int>& faults) {
   for (int round = 0; round < rounds; ++round) {
@@ -233,8 +233,8 @@ TEST_F(Pools, ManyThreadsGetAndPutWithAndWithoutCaches) {
   EXPECT_TRUE(memory->whole());
 }
 
-// The peer's processor core has it in its caches, and to write there is slow. So it waits its turn
-// behind what the core has taken from the depot, whatever else comes back.
+// The peer's processor core has it in its caches, and writing to it is slow. So it waits behind the
+// buffers that the core has taken from the depot, whatever else comes back.
 TEST_F(Pools, BuffersReadByAPeerAreTakenLast) {
   for (uint32_t size : {4096u, 65536u}) {
     auto memory = create({{size, 256}});
@@ -255,7 +255,7 @@ TEST_F(Pools, BuffersReadByAPeerAreTakenLast) {
   }
 }
 
-// A thread that is gone must not keep buffers in its cache.
+// A thread that has ended must not keep buffers in its cache.
 TEST_F(Pools, CachesOfEndedThreadsAreEmptied) {
   auto memory = create({{64, 320}});
   std::thread([&] {

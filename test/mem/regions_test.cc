@@ -56,7 +56,7 @@ class ApplicationMemory {
 
 class Regions : public test::MemoryTest {
  protected:
-  Listener listener_;  // hears of the arena's removal too
+  Listener listener_;  // it is told about the arena's removal, too
   std::unique_ptr<Memory> memory_ = create({{4096, 8}, {64, 8}});
 };
 
@@ -121,7 +121,7 @@ TEST_F(Regions, MemoryKnowsWhatItContains) {
   EXPECT_FALSE(memory_->contains(past));
 }
 
-// Past the places that there are at first.
+// More regions than there are places at first.
 TEST_F(Regions, MemoryKnowsManyRegions) {
   std::vector<RegisteredMemory> many;
   for (int i = 0; i < 300; ++i)
@@ -141,8 +141,8 @@ TEST_F(Regions, RegistrationsAreCounted) {
   EXPECT_EQ(memory_->registrations(), before + 1);
 }
 
-// Whoever gets a descriptor can read, and no more; and nobody can take pages from under a mapping,
-// which would end the next access in SIGBUS. A peer checks these seals.
+// A process that gets a descriptor can read and not write; and no process can take pages from under
+// a mapping, which would end the next access in SIGBUS. A peer checks these seals.
 TEST_F(Regions, DescriptorsAreForReadingAndTheirPagesStay) {
   const RegisteredMemory extra = memory_->allocate(100'000).value();
   listen_regions(*memory_, listener_);

@@ -1,5 +1,5 @@
 // A capture's way from a core into its file: whole and in order, whatever the thread that writes it
-// is at, and counted where it is not. What tshark says of the file is in test/apps.
+// is doing, and with lost messages counted. What tshark says about the file is in test/apps.
 #include "observe/capture.h"
 
 #include <fcntl.h>
@@ -31,7 +31,7 @@ uint32_t word(const std::string& file, size_t at) {
   return value;
 }
 
-// Of each packet block its bytes, of a file that must be whole.
+// The bytes of each packet block in a file that must be whole.
 std::vector<std::string> packets(const std::string& file) {
   std::vector<std::string> found;
   size_t at = 0;
@@ -74,7 +74,7 @@ class Captures : public testing::Test {
     return wr;
   }
   // The messages among the packets: behind Ethernet, IPv4, UDP and the base header, before the pad
-  // and the CRC. Three packets go before them, by which the connection comes to be.
+  // and the CRC. Three packets that establish the connection come before them.
   std::vector<std::string> messages(size_t length_of_one = 0) const {
     constexpr size_t kHeaders = 14 + 20 + 8 + 12, kCrc = 4;
     std::vector<std::string> all;
@@ -97,7 +97,8 @@ TEST_F(Captures, HaveEachMessageWholeAndInOrder) {
   auto capture = Capture::start(path(), {}, 1);
   ASSERT_TRUE(capture) << capture.error().message;
   std::vector<std::string> sent;
-  // More than the ring holds, so that it goes round; what does not fit is left out and counted.
+  // More than the ring holds, so that it wraps around; events that do not fit are left out and
+  // counted.
   uint64_t bytes = 0;
   CoreCapture& core = (*capture)->core(0);
   for (uint64_t lost = 0; bytes < (uint64_t{50} << 20);) {
@@ -118,13 +119,14 @@ TEST_F(Captures, HaveEachMessageWholeAndInOrder) {
   EXPECT_EQ(messages(), sent);
 }
 
-// Puts events into a ring and takes them out again, at a place that it knows.
+// Puts events into a ring and takes them out again, at a known place.
 class RingWalk {
  public:
   static constexpr uint64_t kEvent = sizeof(CaptureEvent);
   static constexpr uint32_t kMost = 1u << 20;
 
-  // So many bytes of a message; its event goes to the start where the end has too little for it.
+  // A message of this many bytes; its event goes to the start if the end has too little space for
+  // it.
   void step(uint64_t captured) {
     const uint64_t room = (kEvent + captured + 7) / 8 * 8;
     bytes_.assign(captured, static_cast<char>(0x80 | ++number_));
@@ -143,7 +145,7 @@ class RingWalk {
     ring.pop();
     ASSERT_EQ(ring.front(), nullptr);
   }
-  // To where so many bytes are left to the end.
+  // Advances to where this many bytes are left before the end.
   void go_to_end(uint64_t rest) {
     while (to_end() >= rest + 2 * kEvent + kMost)
       ASSERT_NO_FATAL_FAILURE(step(kMost));
@@ -237,11 +239,11 @@ TEST_F(Captures, PairReadsWithTheirData) {
   std::vector<int> opcodes;
   for (const std::string& packet : packets(file()))
     opcodes.push_back(packet[14 + 20 + 8]);
-  // Three of the connection manager's; Read Request, first and last of its response.
+  // Three packets of the connection manager's; Read Request, first and last of its response.
   EXPECT_EQ(opcodes, (std::vector<int>{0x64, 0x64, 0x64, 0x0C, 0x0D, 0x0F}));
 }
 
-// Whatever becomes of the one before it.
+// Whatever happened to the one before it.
 TEST_F(Captures, AttributeDataToItsRead) {
   auto capture = Capture::start(path(), {}, 1);
   ASSERT_TRUE(capture);
@@ -272,7 +274,7 @@ TEST_F(Captures, AttributeDataToItsRead) {
   EXPECT_EQ(seen, (std::vector<std::pair<int, int>>{{0x0C, 0}, {0x0C, 2}, {0x0D, 2}, {0x0F, 3}}));
 }
 
-// A disk that is full, a limit: it ends with a whole message, and the rest counts as lost.
+// A full disk or a size limit: the file ends with a whole message, and the rest counts as lost.
 TEST_F(Captures, HaveWholeMessagesOnAFullDisk) {
   rlimit before = {};
   getrlimit(RLIMIT_FSIZE, &before);
