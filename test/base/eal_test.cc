@@ -202,7 +202,7 @@ TEST(Eal, SaysThatAFilePrefixIsTooLong) {
 // The second user of a host finds the first one's folder for shared files, which no process needs.
 TEST(Eal, IsQuietWhereAnotherUserHasItsFolder) {
   expect_success([]() -> std::string {
-    setenv("XDG_RUNTIME_DIR", "/proc/self", 1);  // where nobody can make one
+    setenv("XDG_RUNTIME_DIR", "/proc/self", 1);  // where no folder can be made
     if (getuid() == 0 && setuid(65534) != 0)
       return "cannot become nobody";
     Result<void> started = ensure_eal();

@@ -48,7 +48,7 @@ static rrdk_error error;
 
 /* ---- The program ---- */
 
-/* What handlers find as their context. */
+/* The context of the handlers. */
 struct site {
   rrdk_server_call* _Atomic kept;
   _Atomic int released;
@@ -101,7 +101,7 @@ static void read_bytes(rrdk_server_call* call, void* context) {
 static void write_bytes(rrdk_server_call* call, void* context) {
   (void)context;
   rrdk_view data = rrdk_get_item(rrdk_server_call_args(call), LARGE);
-  /* Run by run, as a program does that writes to a device; and in one piece. */
+  /* Run by run, as a program that writes to a device does; and in one piece. */
   unsigned char *copy = malloc(LARGE), *whole = malloc(LARGE);
   uint32_t at = 0, length = 0;
   const void* run;
@@ -308,7 +308,7 @@ const char* calls_of_all_kinds(const char* uri) {
     rrdk_view_copy(&view, back);
     CHECK(memcmp(back, bytes, size) == 0);
 
-    /* A result that is placed. */
+    /* A result that is placed directly. */
     rrdk_put_u32(rrdk_call_begin(w.call, w.program, READ), size);
     rrdk_buffer* room = rrdk_buffer_get(w.memory, LARGE);
     CHECK(room != NULL && rrdk_buffer_capacity(room) >= LARGE);
@@ -388,7 +388,7 @@ const char* calls_in_the_other_direction(const char* uri) {
   CHECK_OK(rrdk_connect(w.client, w.uri, NULL, &w.connection, &error));
   w.call = rrdk_call_create(rrdk_connection_caller(w.connection));
   rrdk_call_begin(w.call, w.program, TWICE);
-  CHECK(run(&w) == RRDK_CALL_SYSTEM_ERR); /* this server calls nobody */
+  CHECK(run(&w) == RRDK_CALL_SYSTEM_ERR); /* this server makes no calls */
   BEGIN(end_world(&w));
 
   options.backward_credits = 4;
@@ -413,9 +413,9 @@ const char* calls_in_the_other_direction(const char* uri) {
 const char* calls_that_do_not_succeed(const char* uri) {
   struct world w;
   BEGIN(begin_world(&w, uri));
-  rrdk_put_u32(rrdk_call_begin(w.call, w.program, ECHO), 12); /* 12 bytes that do not come */
+  rrdk_put_u32(rrdk_call_begin(w.call, w.program, ECHO), 12); /* 12 bytes that are missing */
   CHECK(run(&w) == RRDK_CALL_GARBAGE_ARGS);
-  /* Texts that have no room, or a NUL inside. */
+  /* Texts that do not fit, or have a NUL inside. */
   const char* const texts[] = {"12345678",
                                "12\0"
                                "4"};
@@ -501,11 +501,11 @@ const char* a_call_submitted_twice(const char* uri) {
   struct world w;
   int other = 0;
   BEGIN(begin_world(&w, uri));
-  /* In its own callback it may be. */
+  /* It may be destroyed in its own callback. */
   rrdk_call_begin(w.call, w.program, NULLPROC);
   CHECK(rrdk_call_submit(w.call, submit_again, &w));
   UNTIL(&w, w.ended == 3 && !rrdk_call_in_flight(w.call));
-  /* In flight it may not, and who waits for it is told of its end. */
+  /* It may not in flight, and a waiting thread is told that it has ended. */
   w.ended = 0;
   rrdk_put_u32(rrdk_call_begin(w.call, w.program, KEEP), 1);
   CHECK(rrdk_call_submit(w.call, count_end, &w.ended));
@@ -531,7 +531,7 @@ static void take_line(rrdk_log_level level, const char* line, void* user) {
   }
 }
 
-/* Until its handler has it, which keeps it. */
+/* Until its handler has the call, and keeps it. */
 static const char* submit_kept(struct world* w, rrdk_call* call, uint32_t argument) {
   w->site.kept = NULL;
   rrdk_put_u32(rrdk_call_begin(call, w->program, KEEP), argument);
@@ -591,7 +591,7 @@ static void* reply_from_elsewhere(void* call) {
   return NULL;
 }
 
-/* A mistake of the program's, which must not become another client's answer. */
+/* An error of the program, which must not become another client's answer. */
 const char* a_call_answered_twice(const char* uri) {
   struct world w;
   struct lines lines = {0};
@@ -633,7 +633,7 @@ const char* a_call_answered_twice(const char* uri) {
   rrdk_call_destroy(call);
   rrdk_connection_destroy(other);
   BEGIN(end_world(&w));
-  rrdk_set_log_sink(take_line, &lines); /* not even its server is there */
+  rrdk_set_log_sink(take_line, &lines); /* not even its server exists */
   rrdk_server_call_reply(first);
   CHECK(rrdk_server_call_xid(first) == 0);
   rrdk_server_call_reply(NULL);
@@ -786,7 +786,7 @@ const char* server_connections_that_have_gone(const char* uri) {
     rrdk_call_destroy(call);
     rrdk_connection_destroy(connection);
     UNTIL(&w, all.closed == i + 1);
-    /* Its call has not ended, and shows where it came from. */
+    /* Its call has not ended, and tells from which peer it came. */
     CHECK(rrdk_server_call_connection(w.site.kept) == all.opened[i]);
     CHECK(rrdk_server_connection_context(all.opened[i]) == &all.ids[i]);
     rrdk_server_call_reply(w.site.kept);
@@ -873,7 +873,7 @@ static void visit_none(const rrdk_connection_info* info, void* argument) {
   (void)argument;
 }
 
-/* Set-up functions look at what they are given. */
+/* Set-up functions check their arguments. */
 static const char* nothing_is_missed(struct world* w) {
   rrdk_connection* none[1] = {NULL};
   rrdk_server* no_server[1] = {NULL};
@@ -967,7 +967,7 @@ const char* missing_and_gone_objects(const char* uri) {
     for (int k = 0; k <= i; ++k)
       BEGIN(a_connection_is_gone(&w, gone[k]));
   }
-  /* The program goes before its server and its call, which make do with what it was. */
+  /* The program is destroyed before its server and its call, which keep what they need of it. */
   rrdk_program_destroy(first);
   rrdk_put_opaque(rrdk_call_begin(w.call, w.program, ECHO), "text", 4);
   rrdk_call_expect_reply(w.call, 8);
@@ -1102,7 +1102,7 @@ const char* timers_and_tasks(void) {
 const char* options_of_other_releases(void) {
   struct world w;
   BEGIN(begin_memory(&w));
-  /* A size that there never was: it ends within a member, or only a pointer was measured. */
+  /* An impossible size: it ends within a member, or is that of a pointer. */
   rrdk_client_options odd;
   rrdk_client_options_init(&odd, sizeof odd);
   odd.size = offsetof(rrdk_client_options, inline_size) + 2;
@@ -1112,7 +1112,7 @@ const char* options_of_other_releases(void) {
   CHECK(strstr(error.message, "rrdk_client_options_init(&options, sizeof options)") != NULL);
   CHECK_OK(rrdk_client_create(w.runtime, NULL, &w.client, &error));
   CHECK_OK(rrdk_server_create(w.runtime, NULL, &w.server, &error));
-  /* A program of a former release: what it does not know is left alone. */
+  /* A program of an earlier release: members that it does not know are left alone. */
   rrdk_server_options fewer;
   memset(&fewer, 0xee, sizeof fewer);
   rrdk_server_options_init(&fewer, offsetof(rrdk_server_options, replay_min_window_ms));

@@ -1,5 +1,5 @@
-/* What programs in C do, and what is to come of it. Each returns NULL, or what was not as it is to
- * be. `uri` is where to listen. */
+/* What programs in C do, and the expected results. Each returns NULL, or the check that failed.
+ * `uri` is the address to listen at. */
 #pragma once
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
-// The header decoders of all versions, at both ends. What it accepts stays within the limits and
-// the message, and says the same when it is written and read again.
+// The header decoders of all versions, at both ends. An accepted header stays within the limits and
+// the message, and is the same after it was written and read again.
 #include <algorithm>
 #include <vector>
 
@@ -42,8 +42,8 @@ void check_limits(const ChunkLists& lists, const Limits& limits) {
     require(lists.writes[i].first + lists.writes[i].count <= lists.num_segments, "Write chunk");
 }
 
-// What is right, written and read again, says the same. Behind the header follows what followed it:
-// Positions lie in there.
+// A valid header is the same after it was written and read again. The bytes behind it follow it
+// again, because Positions refer to them.
 void check_round_trip(std::span<const std::byte> message, const Header& header,
                       uint32_t header_length, Direction expected, const Limits& limits) {
   static Header again;
@@ -62,7 +62,7 @@ void check_round_trip(std::span<const std::byte> message, const Header& header,
   require(same(header, again), "what was encoded says something else");
 }
 
-// The body of a property message: whatever it holds lies within the message.
+// The body of a property message: all values found in it lie within the message.
 void check_properties(std::span<const std::byte> message, MessageType type) {
   PropertyBody body;
   if (decode_properties(message, type, body) != Verdict::kOk)

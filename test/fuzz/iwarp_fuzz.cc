@@ -1,4 +1,4 @@
-// One end of an iWARP connection, fed with a stream by a peer whose frames are right in all but a
+// One end of an iWARP connection, fed with a stream from a peer whose frames are right except for a
 // few words, or are plain bytes, cut anywhere. It must report each of our requests once, keep to
 // the windows that were opened, and end.
 #include <fuzzer/FuzzedDataProvider.h>
@@ -24,7 +24,8 @@ using namespace iwarp;
 using fabric::Op;
 using fabric::Rights;
 
-constexpr uint32_t kPart = 8192;  // of the memory: readable, writable, Receives, Read sinks, guard
+// parts of the memory: readable, writable, Receives, Read sinks, guard
+constexpr uint32_t kPart = 8192;
 constexpr uint32_t kReceive = 256;
 constexpr uint32_t kReceives = 6;
 constexpr uint32_t kReads = 3;
@@ -136,7 +137,7 @@ class Connection {
     while (::recv(peer_.get(), nobody.data(), nobody.size(), MSG_DONTWAIT) > 0) {
     }
   }
-  // In pieces, each looked at before the next one.
+  // In pieces, each processed before the next one.
   void say(const Bytes& bytes) {
     for (size_t at = 0; at < bytes.size();) {
       const size_t piece =
@@ -154,7 +155,7 @@ class Connection {
     std::ranges::copy(std::as_bytes(std::span(some)), bytes.begin());
     return bytes;
   }
-  // A value that is right, or near it, or anything.
+  // A correct value, one near it, or any value.
   template <typename T>
   T near(T right) {
     switch (in_.ConsumeIntegralInRange(0, 15)) {
@@ -239,7 +240,7 @@ class Connection {
   base::Fd peer_;
   std::unique_ptr<fabric::QueuePair> qp_;
   std::array<uint32_t, 2> keys_;
-  uint32_t send_ = 1, request_ = 1, response_ = 1;  // next of the peer's
+  uint32_t send_ = 1, request_ = 1, response_ = 1;  // the peer's next one
   uint32_t send_at_ = 0, response_at_ = 0;
   size_t posted_ = 0, reported_ = 0;
 };

@@ -1,5 +1,5 @@
 // The perf program's arguments, through a whole server: client and server over shm, both polled
-// here. The first byte chooses the procedure, the second how much room is offered; the rest are
+// here. The first byte chooses the procedure, the second how much space is offered; the rest are
 // the arguments.
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// RFC 8797's private data, and that of rejections, whatever a peer puts there.
+// RFC 8797's private data, and that of rejections, with any content.
 #include "proto/negotiation.h"
 #include "require.h"
 

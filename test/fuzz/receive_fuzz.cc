@@ -1,6 +1,6 @@
 // Whole receive paths: a responder and a requester, each fed with messages by a peer whose memory
-// is there or not. The input is a program: its bytes choose what the peer says next, from headers
-// that are right in all but a few words to plain bytes.
+// may exist or not. The input is a program: its bytes choose what the peer sends next, from headers
+// that are right except for a few words to plain bytes.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <array>
@@ -48,7 +48,7 @@ size_t available(const Memory& memory) {
   return sum;
 }
 
-// A word that is right, or near it, or anything.
+// A correct word, one near it, or any word.
 uint32_t word(FuzzedDataProvider& in, uint32_t right) {
   switch (in.ConsumeIntegralInRange(0, 15)) {
     case 0:
@@ -155,7 +155,7 @@ class Peer {
   std::unique_ptr<Script> script_;
 };
 
-// Its handler answers what was asked for, or holds the call.
+// Its handler answers with what was asked for, or holds the call.
 void serve(FuzzedDataProvider& in) {
   Peer peer(in, Role::kResponder);
   End& end = peer.engine_end();
@@ -205,7 +205,7 @@ void call(FuzzedDataProvider& in) {
       end.engine->submit(c);
       end.run();
     }
-    // The engine's XIDs are its own; the newest call's stands in what it sent.
+    // The engine chooses its own XIDs; the newest call's is in the message that it sent.
     uint32_t xid = 0;
     if (!end.qp.log.empty() && end.qp.log.back().op == fabric::Op::kSend)
       xid = xdr::load_u32(end.qp.log.back().sges[0].data);

@@ -1,6 +1,6 @@
-// One end of a connection over shared memory, whose peer writes its own segment as it likes: slots,
-// copies, keys and counts that are right in all but a few words, or plain bytes, while the end
-// receives by Receives and by its lane, and sends. It must report each of our requests once, keep
+// One end of a connection over shared memory, whose peer writes its own segment in any way: slots,
+// copies, keys and counts that are right except for a few words, or plain bytes. Meanwhile the end
+// receives in Receives and in its lane, and sends. It must report each of our requests once, keep
 // to the memory that the peer may write, and end.
 #include <fuzzer/FuzzedDataProvider.h>
 #include <unistd.h>
@@ -27,7 +27,8 @@ using shm::test::Forged;
 using shm::test::RawEnd;
 using shm::test::RawPeer;
 
-constexpr uint32_t kPart = 8192;  // of the memory: readable, writable, Receives, Read sinks, guard
+// parts of the memory: readable, writable, Receives, Read sinks, guard
+constexpr uint32_t kPart = 8192;
 constexpr uint32_t kReceive = 1024;
 constexpr uint32_t kReceives = 6;
 constexpr uint64_t kQuiet = 99;
@@ -109,7 +110,7 @@ class Connection final : private fabric::LaneUser {
     return {memory() + which * kPart + at, length, ground().buffer.region()};
   }
   uint32_t size(uint32_t most) { return in_.ConsumeIntegralInRange<uint32_t>(0, most); }
-  // A value that is right, or near it, or anything.
+  // A correct value, one near it, or any value.
   template <typename T>
   T near(T right) {
     switch (in_.ConsumeIntegralInRange(0, 15)) {
@@ -180,7 +181,7 @@ class Connection final : private fabric::LaneUser {
   void poll() {
     ground().end.pump();
     for (const fabric::Completion& completion : ground().end.take_completions()) {
-      // Of a quiet Send no more is said than that it has ended the connection.
+      // A quiet Send is only reported if it has ended the connection.
       reported_ += completion.wr_id != kQuiet ? 1 : 0;
       require(completion.op != Op::kReceive || completion.byte_length <= kReceive,
               "a message that is longer than its Receive");
@@ -201,7 +202,7 @@ class Connection final : private fabric::LaneUser {
     peer_.mine.state->wants.store(in_.ConsumeIntegral<uint8_t>());
     poll();
   }
-  // As far as it shows: the highest number in its ring.
+  // As far as it is visible: the highest number in its ring.
   uint64_t sent_by_victim() {
     uint64_t most = 0;
     for (uint32_t i = 0; i <= peer_.theirs.slot_mask; ++i)

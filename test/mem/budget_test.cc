@@ -47,7 +47,7 @@ std::set<const std::byte*> used_in_turns(Memory& memory, bool read_by_peer) {
   return used;
 }
 
-// Cores that send buffers to peers on this host keep so many that each can rest; other cores keep
+// Cores that send buffers to peers on this host keep enough for each to rest; other cores keep
 // as few as before.
 TEST_F(Budget, OnlyWhatPeersReadMakesACoreKeepMore) {
   auto memory = create(192 * kMiB);

@@ -1,6 +1,5 @@
-// Golden test: every transport header that Linux's client and server put on the wire in the
-// captures of test/data/captures decodes to what tshark says of it, and encodes back to the same
-// bytes.
+// Golden test: every transport header in the captures of test/data/captures, which Linux's client
+// and server sent, decodes to tshark's dissection, and encodes back to the same bytes.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -21,12 +20,12 @@ using Bytes = std::vector<std::byte>;
 struct Capture {
   const char* name;
   size_t headers;        // a file that lost some must not pass
-  uint32_t client_size;  // what the client says of itself in the connection request, in bytes
-  // "call" or "reply", msg_type, and the lists that it has; how often.
+  uint32_t client_size;  // the client's receive size in the connection request, in bytes
+  // "call" or "reply", msg_type, and the lists that it has; with their counts.
   std::map<std::string, int> shapes;
 };
 
-// The captures hold the same work: a client that can receive 1024 bytes sends long calls too.
+// The captures contain the same work: a client that can receive 1024 bytes also sends long calls.
 const Capture kCaptures[] = {
     {"siw-nfs3-veth",
      3592,

@@ -1,4 +1,4 @@
-// RFC 5666 section 6.2: three words each way.
+// RFC 5666 section 6.2: three words in each direction.
 #include <gtest/gtest.h>
 
 #include "proto/negotiation.h"

@@ -26,7 +26,7 @@ std::string hex(std::span<const std::byte> bytes) {
 namespace {
 
 void expect_same_reads(const std::vector<ReferenceRead>& reads, const ChunkLists& ours) {
-  // Entries of equal keys stay in the order in which they came.
+  // Entries with equal keys stay in the order in which they came.
   std::multimap<uint32_t, Segment> sorted;
   for (const ReferenceRead& read : reads)
     sorted.emplace(read.position, read.segment);

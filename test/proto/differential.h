@@ -1,5 +1,5 @@
-// What the differential tests of all versions share: how many headers there are, and whether the
-// lists that our decoder found are those that rpcgen's found.
+// Shared by the differential tests of all versions: the number of headers, and whether our decoder
+// found the same lists as rpcgen's.
 #pragma once
 
 #include <string>
@@ -8,15 +8,15 @@
 
 namespace rrdk::proto {
 
-// In so many headers, or more, each kind of header is sure to come up.
+// With this many headers or more, each kind of header is sure to occur.
 constexpr uint64_t kManyHeaders = 100'000;
 uint64_t number_of_headers();
 
 std::string hex(std::span<const std::byte> bytes);
 
-// What the message is, judged without our decoder.
+// The correct verdicts on a message, determined without our decoder.
 struct Judgement {
-  std::set<Verdict> verdicts;  // any of these is right; kOk alone, or refusals
+  std::set<Verdict> verdicts;  // each of these is correct; kOk alone, or refusals
   std::optional<ReferenceHeader> reference;
 };
 

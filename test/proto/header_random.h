@@ -1,6 +1,6 @@
-// Random messages that know the header's structure: whole ones with lists that mostly fit
-// each other, and mutations of any message. The same seed gives the same messages everywhere.
-// Fuzzers can use mutate() as their mutator.
+// Random messages that follow the header's structure: whole ones whose lists mostly fit each other,
+// and mutations of any message. The same seed gives the same messages everywhere. Fuzzers can use
+// mutate() as their mutator.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ class HeaderRandom {
   uint32_t below(uint32_t n) { return static_cast<uint32_t>((uint64_t{word()} * n) >> 32); }
   bool one_in(uint32_t n) { return below(n) == 0; }
 
-  // Replaces `out` by a header of version 1 and what follows it. Most keep every rule.
+  // Replaces `out` by a header of version 1 and the bytes behind it. Most keep every rule.
   void generate(Bytes& out) {
     out.clear();
     out_ = &out;
@@ -50,7 +50,7 @@ class HeaderRandom {
       trailer(4 * below(10));
   }
 
-  // The same in version 2.
+  // The same for version 2.
   void generate2(Bytes& out, Wire draft) {
     out.clear();
     out_ = &out;
@@ -154,7 +154,7 @@ class HeaderRandom {
       put_segment(length());
   }
 
-  // Of a reply, mostly, what replies have: no Read list, and a Reply chunk if it is long.
+  // For a reply, mostly what replies have: no Read list, and a Reply chunk if it is long.
   void put_lists2(uint32_t proc) {
     const uint32_t direction = one_in(64) ? below(5) : below(2);
     const bool is_reply = direction == 1 && !one_in(16);
@@ -183,7 +183,7 @@ class HeaderRandom {
       put_rpc(static_cast<uint32_t>(std::min<uint64_t>(reduced, 2048)) + 4 * below(16),
               one_in(32) ? below(4) : direction);
   }
-  // What follows the header: an XID, msg_type, and zeros.
+  // The bytes behind the header: an XID, msg_type, and zeros.
   void put_rpc(uint32_t length, uint32_t msg_type) {
     const size_t at = out_->size();
     trailer(length);
@@ -314,7 +314,7 @@ class HeaderRandom {
         message.resize(size + below(40));
         return;
       default:
-        // Half of the time among the first words, where most decisions are taken.
+        // Half of the time among the first words, on which most decisions depend.
         if (one_in(2))
           at = below(std::min(size, 64u));
         if (at / 4 * 4 + 4 <= size)

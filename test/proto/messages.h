@@ -57,7 +57,7 @@ inline Words chunk(const std::vector<uint32_t>& lengths) {
   return out;
 }
 
-// A whole message of version 1, and its decoding.
+// A whole message of version 1, and the result of decoding it.
 struct Decoding {
   explicit Decoding(const Words& words, Direction role = Direction::kCall,
                     const Limits& limits = {})

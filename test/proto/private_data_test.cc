@@ -51,7 +51,7 @@ TEST(PrivateData, EncodesToEightOctets) {
 TEST(PrivateData, SizesAreRoundedDownAndCapped) {
   EXPECT_EQ(encoding(false, 5000, 1 << 20), valid(0, 3, 255));
   EXPECT_EQ(encoding(false, 2047, 0xffffffff), valid(0, 0, 255));
-  // Less cannot be said; nobody may configure it either.
+  // Smaller sizes cannot be expressed, and cannot be configured either.
   EXPECT_EQ(encoding(false, 512, 0), valid(0, 0, 0));
 }
 
@@ -85,7 +85,7 @@ TEST(PrivateData, IsFoundAtEveryOffset) {
     EXPECT_EQ(d.send_size, 4096u) << offset;
     EXPECT_EQ(d.receive_size, 8192u) << offset;
   }
-  // A prefix that begins as the identifier does.
+  // A prefix that begins like the identifier.
   EXPECT_EQ(decode_private_data(join({octets({0xf6, 0xab, 0x0e}), valid(1, 3, 7)})).send_size,
             4096u);
 }
@@ -153,7 +153,7 @@ TEST(Rejections, TextThatIsTooLongIsCut) {
 TEST(Rejections, TextIsPrintableOnBothSides) {
   EXPECT_EQ(decode_rejection(encode(Rejection::kClient, "a\nb\x1b[2J\xc3\xa4\x7f"))->text,
             "a?b?[2J???");
-  // What a peer sends that does not hold to it.
+  // Invalid data from a peer.
   Octets sent = encode(Rejection::kClient);
   for (int octet = 1; octet < 256; ++octet) {
     Octets field = join({sent, Octets(1, std::byte(octet))});
@@ -162,7 +162,7 @@ TEST(Rejections, TextIsPrintableOnBothSides) {
   }
   EXPECT_EQ(decode_rejection(join({sent, Octets(1000, std::byte{7})}))->text,
             std::string(kMaxRejectionText, '?'));
-  // A driver may fill up with zeros.
+  // A driver may fill the rest with zeros.
   EXPECT_EQ(decode_rejection(join({encode(Rejection::kClient, "no"), Octets(46)}))->text, "no");
 }
 

@@ -1,6 +1,6 @@
-// A second opinion on headers: the codecs that rpcgen makes of the layouts in layouts.x
-// (reference_codec.cc), and beside them, in the plainest words, the rules that XDR does not express
-// (reference_rules.cc).
+// An independent implementation for headers: the codecs that rpcgen makes from the layouts in
+// layouts.x (reference_codec.cc), and, written as plainly as possible, the rules that XDR does not
+// express (reference_rules.cc).
 #pragma once
 
 #include <cstddef>
@@ -34,14 +34,15 @@ struct ReferenceHeader {
   uint32_t option_type;                               // RDMA_OPTIONAL
   std::vector<std::byte> option;                      // its data
   std::vector<ReferenceProperty> set;                 // draft-04's properties
-  std::vector<uint32_t> first, second;                // of them; as in PropertyBody
+  // the number of properties, as in PropertyBody
+  std::vector<uint32_t> first, second;
   std::vector<ReferenceRead> reads;
   std::vector<std::vector<Segment>> writes;
   std::optional<std::vector<Segment>> reply;
-  std::vector<std::byte> again;  // rpcgen's encoding of what its decoder found
+  std::vector<std::byte> again;  // rpcgen's encoding of the result of its decoder
 };
 
-// Empty when rpcgen's decoder refuses.
+// Empty if rpcgen's decoder refuses.
 std::optional<ReferenceHeader> reference_decode(Wire wire, std::span<const std::byte> message);
 
 // rpcgen's encoding of one of our headers with lists or an error; version 1's ERR_CHUNK has its
@@ -49,8 +50,8 @@ std::optional<ReferenceHeader> reference_decode(Wire wire, std::span<const std::
 std::vector<std::byte> reference_encode(const Header& header);
 
 // All faults of a version 1 header that rpcgen's decoder accepted, any of which our decoder may
-// name; empty when nothing is wrong with the header. `behind` is how many bytes follow it. `role`
-// is the direction of a message that does not say its own.
+// name; empty if the header is correct. `behind` is how many bytes follow it. `role` is the
+// direction of a message that does not state its own.
 std::set<Verdict> faults(const ReferenceHeader& header, size_t behind, Direction role,
                          const Limits& limits);
 // The same for version 2, where the order of checks is given (V2D4-ERR-18): only the faults that

@@ -28,7 +28,7 @@ Bytes encode_xdr(XdrProc<Message> proc, Message& message, size_t room) {
   return out;
 }
 
-// From here on: what was decoded, as a ReferenceHeader.
+// From here on: decoded headers, as a ReferenceHeader.
 
 std::vector<Segment> segments_of(const wire_chunk& chunk) {
   std::vector<Segment> out;
@@ -171,7 +171,7 @@ std::optional<ReferenceHeader> decode_xdr(XdrProc<Message> proc,
   return out;
 }
 
-// From here on: one of our headers, as what is encoded.
+// From here on: one of our headers, to be encoded.
 
 // Our lists as rpcgen's: linked, and pointing into storage that this owns.
 class LinkedLists {

@@ -1,4 +1,4 @@
-// What is wrong with a header by the specifications' words, as far as XDR does not say it.
+// The faults of a header according to the specifications, as far as XDR does not express them.
 #include <algorithm>
 #include <map>
 
@@ -58,7 +58,7 @@ void check_limits(const ReferenceHeader& header, const Limits& limits, std::set<
     out.insert(Verdict::kTooManyBytes);
 }
 
-// Builds the stream in the mind: what lies where, and what is left for between the chunks.
+// Reconstructs the stream: where each part lies, and what remains between the chunks.
 void check_stream(const ReferenceHeader& header, size_t behind, Direction role,
                   std::set<Verdict>& out) {
   std::map<uint32_t, uint64_t> chunks;  // Position to length
@@ -99,7 +99,7 @@ void check_stream(const ReferenceHeader& header, size_t behind, Direction role,
   }
 }
 
-// No long reply has a Position-Zero chunk.
+// A long reply has no Position-Zero chunk.
 bool shows_call(const ReferenceHeader& header) {
   return header.proc == kNoMsg &&
          std::ranges::count(header.reads, 0u, &ReferenceRead::position) != 0;
@@ -122,7 +122,7 @@ std::set<Verdict> faults(const ReferenceHeader& header, size_t behind, Direction
   return out;
 }
 
-// Version 2: the first of these that finds something decides (V2D4-ERR-18).
+// Version 2: the first of these that finds a fault decides (V2D4-ERR-18).
 std::set<Verdict> faults_of_version2(Wire wire, const ReferenceHeader& header,
                                      std::span<const std::byte> message, Direction role,
                                      const Limits& limits) {

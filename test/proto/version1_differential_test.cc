@@ -1,6 +1,6 @@
 // Our version 1 codec against the one that rpcgen makes from the specification's XDR: random and
-// mutated headers, half and half. RRDK_SEED replays a run; RRDK_HEADERS is how many there are, 10^6
-// unless a sanitizer slows the run down.
+// mutated headers, half and half. RRDK_SEED replays a run; RRDK_HEADERS is the number of headers,
+// 10^6 unless a sanitizer slows the run down.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,9 +23,9 @@ constexpr uint32_t kErrChunk = 2;
 constexpr size_t kFixedBytes = 16;
 constexpr size_t kMinError = 20;
 
-// The one place where the texts differ: ERR_CHUNK has eight meaningless words in RFC 5666 only, so
-// they are there for rpcgen's decoder. And an unknown error code, which XDR refuses, is an error
-// all the same (V1-ERR-15).
+// The only place where the texts differ: ERR_CHUNK has eight meaningless words in RFC 5666 only, so
+// they are added for rpcgen's decoder. And an unknown error code, which XDR refuses, is still an
+// error (V1-ERR-15).
 Judgement judge_error(const Bytes& message) {
   if (message.size() < kMinError)
     return {{Verdict::kTooShort}, {}};
@@ -63,7 +63,7 @@ Judgement judge(const Bytes& message, Direction role, const Limits& limits) {
     return {{Verdict::kTooShort}, {}};
   Judgement out = {{}, reference_decode(Wire::kVersion1, message)};
   if (!out.reference) {
-    // The list that runs past the end may have had another fault before its end.
+    // A list that runs past the end may have another fault before its end.
     out.verdicts = {Verdict::kTruncated,         Verdict::kBadDiscriminator,
                     Verdict::kBadPosition,       Verdict::kTooManySegments,
                     Verdict::kTooManyReadChunks, Verdict::kTooManyWriteChunks,
@@ -114,7 +114,7 @@ class Differential : public testing::Test {
  protected:
   void check(const Bytes& message, Direction role, const Limits& limits) {
     Judgement judgement = judge(message, role, limits);
-    // Not zeroed: what decode() does not write, nothing may read.
+    // Not zeroed: fields that decode() does not write must not be read.
     Header& ours = header_;
     Decoded decoded = decode(message, role, version1_only(limits), ours);
     ++seen_[decoded.verdict];
@@ -163,7 +163,7 @@ TEST_F(Differential, DecodesAndEncodesAsTheSpecificationsXdrDoes) {
     std::cout << std::setw(9) << times << "  " << to_string(verdict) << "\n";
   if (count < kManyHeaders)
     return;
-  // Were a kind of header not among them, the run would prove less than it seems to.
+  // If a kind of header did not occur, the run would prove less than it seems to.
   for (int v = 0; v <= static_cast<int>(Verdict::kTooManyBytes); ++v) {
     if (Verdict(v) == Verdict::kBadDirection)  // version 1 has none
       continue;
@@ -182,7 +182,7 @@ TEST_F(Differential, RefusesEveryTruncationAsTheSpecificationsXdrDoes) {
       continue;
     while (!message.empty()) {
       message.pop_back();
-      // A copy of just this size, so that a sanitizer sees a byte too many being read.
+      // A copy of exactly this size, so that a sanitizer sees a read beyond its end.
       check(Bytes(message), Direction::kCall, kWide);
       ASSERT_FALSE(HasFailure()) << "header " << i << ":" << hex(message);
     }

@@ -1,4 +1,4 @@
-// The fixed words, the message types and what each needs: RFC 5666 sections 4.1 and 4.2.
+// The fixed words, and the requirements of each message type: RFC 5666 sections 4.1 and 4.2.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -49,8 +49,8 @@ TEST(Version1Header, OtherVersionsAreTold) {
     EXPECT_FALSE(peek(Bytes(size)));
 }
 
-// By it a driver prefetches, so it has to be the right one as a rule, and may be any of a message
-// that is no whole header; but no byte beyond its end is looked at.
+// A driver uses it to prefetch, so it is usually the right key. For a message without a whole
+// header it may be any value, but no byte beyond the message's end is read.
 TEST(Version1Header, TheKeyOfAReadChunkCanBeGuessed) {
   const Bytes message = to_bytes(join({fixed(kMsgProc), read_entry(16, 100), kNoLists, kRpc}));
   Decoding d(message);
@@ -193,7 +193,7 @@ TEST(Version1Header, ErrVersIsUnderstoodWithAnyVersionWord) {
     EXPECT_EQ(d.header.error.low, 3u);
     EXPECT_EQ(d.header.error.high, 5u);
   }
-  // Other errors' words are those of their version.
+  // The words of other errors are those of their version.
   EXPECT_EQ(Decoding(join({fixed(kErrorProc, 2), {2}, zeros(8)}), Direction::kReply).verdict(),
             Verdict::kBadVersion);
   EXPECT_EQ(Decoding(join({fixed(kErrorProc, 2), {1, 3}}), Direction::kReply).verdict(),

@@ -1,4 +1,4 @@
-// Limits of one end on what a header may name: breaches are refused, never cut.
+// One end's limits on what a header may name: a header beyond them is refused, never truncated.
 #include <gtest/gtest.h>
 
 #include "messages.h"

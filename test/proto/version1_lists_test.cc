@@ -128,7 +128,7 @@ TEST(Version1Lists, EveryTruncationIsRefused) {
                                chunk({20})}));
   ASSERT_EQ(Decoding(whole).verdict(), Verdict::kOk);
   for (size_t size = 28; size < whole.size(); ++size) {
-    // Its own allocation: a byte too many would be seen.
+    // In its own allocation, so that a read beyond its end would be seen.
     Bytes cut(whole.begin(), whole.begin() + ptrdiff_t(size));
     EXPECT_EQ(Decoding(cut).verdict(), Verdict::kTruncated) << size;
   }
@@ -182,7 +182,8 @@ TEST(Version1Lists, ChunksWithoutSegmentsArePlaceholders) {
 TEST(Version1Lists, ReplyEncodesTheCallsChunksWithOtherLengths) {
   Decoding d(msg(read_entry(4, 8), join({chunk({100, 100}), chunk({50})}), chunk({30})));
   ASSERT_EQ(d.verdict(), Verdict::kOk);
-  // As the engine does: the call's header becomes the reply's, its segments staying where they are.
+  // As the engine does: the call's header becomes the reply's, and its segments stay where they
+  // are.
   ChunkLists& lists = d.header.lists;
   lists.num_reads = 0;
   lists.segments[lists.writes[0].first].length = 60;

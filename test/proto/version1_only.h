@@ -1,4 +1,4 @@
-// Limits of an end that knows version 1 alone.
+// Limits of an end that supports version 1 only.
 #pragma once
 
 #include "proto/header.h"

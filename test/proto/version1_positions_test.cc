@@ -46,7 +46,7 @@ TEST(Version1Positions, ChunksDoNotOverlap) {
   EXPECT_EQ(of_msg(join({read_entry(48, 9), read_entry(56, 8)}), 100), Verdict::kOverlap);
   EXPECT_EQ(of_msg(join({read_entry(48, 8), read_entry(56, 8)}), 100), Verdict::kOk);
   EXPECT_EQ(of_msg(join({read_entry(48, 1000), read_entry(52, 8)}), 100), Verdict::kOverlap);
-  // In whichever order they are listed.
+  // In any order of the list.
   EXPECT_EQ(of_msg(join({read_entry(52, 8), read_entry(48, 8)}), 100), Verdict::kOverlap);
 }
 
@@ -56,7 +56,7 @@ TEST(Version1Positions, PadOfAChunkIsSentOrNot) {
   EXPECT_EQ(of_msg(join({read_entry(44, 8), read_entry(52, 8)}), 44), Verdict::kOk);
   EXPECT_EQ(of_msg(join({read_entry(44, 5), read_entry(44, 3), read_entry(52, 8)}), 44),
             Verdict::kOk);
-  // Rounding up is for whole chunks, not for segments.
+  // Only whole chunks are rounded up, not segments.
   EXPECT_EQ(of_msg(join({read_entry(44, 1), read_entry(44, 3), read_entry(48, 8)}), 44),
             Verdict::kOk);
 }

@@ -38,7 +38,7 @@ Judgement judge_error(Wire wire, const Bytes& message) {
   Judgement out = {{Verdict::kOk}, reference_decode(wire, message)};
   uint32_t code = word_of(message, kFixedBytes);
   bool is_known = code != 0 && code <= (wire == Wire::kDraft00 ? 3 : 10);
-  if (!out.reference && is_known)  // an error that is not known is one all the same
+  if (!out.reference && is_known)  // an unknown error is still an error
     out.verdicts = {Verdict::kTruncated};
   return out;
 }
@@ -74,7 +74,7 @@ Judgement judge(Wire wire, const Bytes& message, Direction role, const Limits& l
   return out;
 }
 
-// Of whose call the message is, by the plainest reading.
+// The direction of the message, read as simply as possible.
 Direction direction_of(Wire wire, const Bytes& message, const ReferenceHeader* reference,
                        Direction role) {
   uint32_t proc = word_of(message, 12);
@@ -86,7 +86,7 @@ Direction direction_of(Wire wire, const Bytes& message, const ReferenceHeader* r
   }
   if (reference == nullptr || proc > kNoMsg)
     return role;
-  if (proc == kNoMsg) {  // no long reply has a Position-Zero chunk
+  if (proc == kNoMsg) {  // a long reply has no Position-Zero chunk
     bool is_call = std::ranges::count(reference->reads, 0u, &ReferenceRead::position) != 0;
     return is_call ? Direction::kCall : role;
   }
@@ -123,7 +123,7 @@ void expect_same_subset(const std::vector<uint32_t>& words, const PropertySubset
   EXPECT_FALSE(ours.has(0xffffffff));
 }
 
-// The bytes that our encoder makes of what rpcgen's decoder found are rpcgen's.
+// Our encoder's bytes for the result of rpcgen's decoder equal rpcgen's.
 void expect_same_encoding_of_properties(const ReferenceHeader& reference, MessageType type) {
   std::vector<Property> set;
   for (const ReferenceProperty& property : reference.set)
@@ -182,7 +182,8 @@ void expect_same_encoding(const ReferenceHeader& reference, const Header& ours) 
   }
 }
 
-// What match_plain() takes is plain all the same when it is judged slowly, and the other way round.
+// A message that match_plain() accepts is plain according to the slow decoder, too, and the other
+// way round.
 void expect_plain_if_it_is(Wire wire, const Bytes& message, const ReferenceHeader& reference,
                            const Limits& limits) {
   bool has_nothing = reference.proc == kMsg && reference.version == 2 && reference.reads.empty() &&
@@ -219,7 +220,7 @@ class Differential2 : public testing::TestWithParam<Wire> {
   void check(const Bytes& message, Direction role, Limits limits) {
     limits.versions = {.one = false, .two = wire()};
     Judgement judgement = judge(wire(), message, role, limits);
-    // Not zeroed: what decode() does not write, nothing may read.
+    // Not zeroed: fields that decode() does not write must not be read.
     Header& ours = header_;
     Decoded decoded = decode(message, role, limits, ours);
     ++seen_[decoded.verdict];
@@ -302,7 +303,7 @@ TEST_P(Differential2, DecodesAndEncodesAsTheDraftsXdrDoes) {
     std::cout << std::setw(9) << times << "  " << to_string(verdict) << "\n";
   if (count < kManyHeaders)
     return;
-  // Were a kind of header not among them, the run would prove less than it seems to.
+  // If a kind of header did not occur, the run would prove less than it seems to.
   for (int v = 0; v <= static_cast<int>(Verdict::kTooManyBytes); ++v) {
     if (Verdict(v) == Verdict::kBadDirection && wire() == Wire::kDraft00)
       continue;
@@ -329,7 +330,7 @@ TEST_P(Differential2, RefusesEveryTruncationAsTheDraftsXdrDoes) {
       continue;
     while (!message.empty()) {
       message.pop_back();
-      // A copy of just this size, so that a sanitizer sees a byte too many being read.
+      // A copy of exactly this size, so that a sanitizer sees a read beyond its end.
       check(Bytes(message), Direction::kCall, kWide);
       ASSERT_FALSE(HasFailure()) << "header " << i << ":" << hex(message);
     }

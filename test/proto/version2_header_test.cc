@@ -175,7 +175,7 @@ TEST(Version2Header, WhichDraftIsMeantIsNeverGuessed) {
   Words from_00 = message(Wire::kDraft00, kMsgProc, kNoLists, kRpcCall);
   EXPECT_EQ(Decoding2(from_00, Wire::kDraft00).verdict(), Verdict::kOk);
   EXPECT_NE(Decoding2(from_00, Wire::kDraft04).verdict(), Verdict::kOk);
-  // Sixteen bytes: too short to be answered in draft-00, a header cut short in draft-04.
+  // Sixteen bytes: too short to be answered in draft-00, a truncated header in draft-04.
   EXPECT_EQ(Decoding2(fixed(kMsgProc, 2), Wire::kDraft00).verdict(), Verdict::kTooShort);
   Decoding2 cut(fixed(kMsgProc, 2), Wire::kDraft04);
   EXPECT_EQ(cut.verdict(), Verdict::kTruncated);
@@ -366,7 +366,7 @@ TEST(Version2Header, TheFirstOfSeveralFaultsIsNamed) {
             Verdict::kTooManySegments);
   EXPECT_EQ(verdict(join({{0}, chunk(std::vector<uint32_t>(17, 4)), {0, 0}})),
             Verdict::kTooManySegments);
-  // What is no XDR counts for more, wherever it is.
+  // An XDR error counts for more, wherever it is.
   EXPECT_EQ(verdict(join({five_reads, seventeen, {0, 0, 2}})), Verdict::kBadDiscriminator);
   EXPECT_EQ(verdict(join({five_reads, {0, 0}}), {}), Verdict::kTruncated);
 

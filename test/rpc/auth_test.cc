@@ -57,7 +57,7 @@ Bytes principal_of(const Bytes& body, AuthFlavor flavor = AuthFlavor::kSys) {
   return test::bytes_of(Principal(Body(body, flavor).credential).bytes());
 }
 
-// Who repeats a call may write another stamp, and nothing else.
+// When a client repeats a call, it may write another stamp, and nothing else.
 TEST(Principals, IgnoreTheStamp) {
   const Bytes whole = words_of({7, 5, 0x686f7374, 0x31000000, 1000, 100, 2, 4, 24});
   const Bytes principal = principal_of(whole);
@@ -69,7 +69,7 @@ TEST(Principals, IgnoreTheStamp) {
   EXPECT_NE(principal_of(whole, AuthFlavor::kShort), principal) << "another flavour";
 }
 
-// A body that is not what its flavour says has no stamp.
+// A body that does not match its flavour has no stamp.
 TEST(Principals, AreAllBytesOfAMalformedBody) {
   const Bytes good = words_of({7, 0, 1000, 100, 0});
   for (Bytes body : {words_of({7, 0, 1000, 100}), words_of({7, 0, 1000, 100, 0, 0}),
@@ -82,7 +82,7 @@ TEST(Principals, AreAllBytesOfAMalformedBody) {
     body[3] = std::byte{8};
     EXPECT_NE(principal_of(body), principal);
   }
-  // Nor is it taken for another one without its stamp.
+  // It is not taken for another body without its stamp either.
   EXPECT_NE(principal_of(words_of({0, 1000, 100, 0})), principal_of(good));
   EXPECT_EQ(principal_of(body_with(255, 16)).size(), 8 + 4 + 256 + 12 + 64);
 }

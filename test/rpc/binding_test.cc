@@ -144,7 +144,7 @@ TEST(Nfs3Binding, MatchesItsProgram) {
     EXPECT_EQ(p.fixed_results, longest[p.procedure]) << p.name;
 }
 
-// What changes something, and does not do the same when it is run again.
+// Procedures that change something, and do not do the same when they run again.
 TEST(Nfs3Binding, KnowsWhatMayRunTwice) {
   std::string once;
   for (const ProcedureBinding& p : nfs3::kBinding.procedures)

@@ -1,4 +1,4 @@
-// Errors and call statuses in the words of other interfaces: errno, and std::error_code.
+// Errors and call statuses as other interfaces express them: errno, and std::error_code.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -39,7 +39,7 @@ TEST(CallStatuses, AreOfOneKindEach) {
   for (int i = 1; i < kStatuses; ++i) {
     const auto status = static_cast<CallStatus>(i);
     EXPECT_TRUE(errc_of(status)) << to_string(status);
-    // kSystem is for system calls: no call ends with one.
+    // kSystem is for system calls: no call ends with it.
     EXPECT_NE(errc_of(status), Errc::kSystem) << to_string(status);
   }
 }
@@ -49,7 +49,8 @@ TEST(CallStatuses, CompareWithTheStandardsOwn) {
   const std::error_code late = CallStatus::kTimeout;
   EXPECT_EQ(late, std::errc::timed_out);
   EXPECT_EQ(late.message(), "timeout");
-  // Of the same kind, and not the same: the status also says what the server may have done.
+  // They are of the same kind, but not the same: the status also says what the server may have
+  // done.
   EXPECT_NE(late, std::error_code(Errc::kTimeout));
   for (int i = 1; i < kStatuses; ++i) {
     const auto status = static_cast<CallStatus>(i);

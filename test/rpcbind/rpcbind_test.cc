@@ -1,4 +1,4 @@
-// Lookups in an rpcbind that says what the test wants, entries in one, what is made of an address,
+// Lookups in an rpcbind controlled by the test, entries in it, the addresses made from its answers,
 // and calls over TCP to such a server.
 #include "rrdk/rpcbind.h"
 
@@ -32,7 +32,7 @@ constexpr RpcService kService = {0x20005700, 1};
 
 using Words = std::vector<uint32_t>;
 
-// Bytes of an XDR string: its length, the text, pad.
+// The bytes of an XDR string: its length, the text, pad.
 Words text(std::string_view s) {
   Words words(1 + (s.size() + 3) / 4);
   words[0] = static_cast<uint32_t>(s.size());
@@ -58,7 +58,7 @@ constexpr uint32_t kLast = 1u << 31;
 class Directory {
  public:
   using Serve = std::function<void(Directory&)>;
-  // At the loopback address of IPv6, or at this one of IPv4, and at this port.
+  // At the loopback address of IPv6, or at this IPv4 address, and at this port.
   explicit Directory(Serve serve, bool v6 = false, in_addr_t v4 = INADDR_LOOPBACK,
                      uint16_t wanted = 0)
       : listener_(::socket(v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -77,17 +77,17 @@ class Directory {
                     : reinterpret_cast<sockaddr_in&>(at).sin_port);
     thread_ = std::thread([this, serve = std::move(serve)] {
       socket_ = base::Fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      if (socket_)  // somebody came
+      if (socket_)  // a caller came
         serve(*this);
       socket_.reset();
     });
   }
   ~Directory() {
-    ::shutdown(listener_.get(), SHUT_RDWR);  // nobody came
+    ::shutdown(listener_.get(), SHUT_RDWR);  // no caller came
     thread_.join();
   }
 
-  // The next call, whole; empty when the caller has left.
+  // The next call, whole; empty if the caller has left.
   Words hear() {
     Words mark(1);
     if (::recv(socket_.get(), mark.data(), 4, MSG_WAITALL) != 4)
@@ -220,7 +220,8 @@ struct Elsewhere {
   const char* found;  // null: not
 };
 
-// The rpcbind is reached over IPv6, and the service is not, or by an address that the name lacks.
+// The rpcbind is reached over IPv6, and the service only over IPv4, or through an address that the
+// name does not have.
 TEST(Lookup, FindsAServiceOfTheOtherFamily) {
   test::set_name("both.test", {"::1", "127.0.0.1"});
   for (const Elsewhere& c : {Elsewhere{"both.test", "rdma", "0.0.0.0.29.47", "127.0.0.1:7471"},
@@ -320,7 +321,7 @@ INSTANTIATE_TEST_SUITE_P(
               }}),
     [](const auto& hostile) { return std::string(hostile.param.name); });
 
-// Neither silence nor a word now and then holds anyone up beyond the time that was given.
+// Neither silence nor a word now and then extends the time that was given.
 TEST(Lookup, EndsInTime) {
   for (bool drips : {false, true}) {
     Directory directory([drips](Directory& d) {
@@ -415,7 +416,7 @@ TEST(TcpCall, EndsInTime) {
   EXPECT_EQ(results.error().code, Errc::kConnectionLost);
 }
 
-// Where SYNs get no answer: a listener whose queue is full.
+// An address where SYNs get no answer: a listener whose queue is full.
 class DarkPlace {
  public:
   DarkPlace(in_addr_t v4, uint16_t port) {
@@ -441,7 +442,7 @@ class DarkPlace {
   std::vector<base::Fd> guests_;
 };
 
-// The first of a name's addresses must not take the time of the second one.
+// The first of a name's addresses must not use up the time of the second one.
 TEST(TcpCall, ComesToTheAddressThatAnswers) {
   Directory server([](Directory& d) { d.answer(d.hear().at(0), {5}); }, false, INADDR_LOOPBACK + 2);
   const DarkPlace dark(INADDR_LOOPBACK + 1, server.port);
@@ -485,7 +486,7 @@ TEST(TcpCall, IsMadeAtTheNextAddressWhenOneDoesNotAnswer) {
                                   .version = 3,
                                   .args = {}});
     EXPECT_EQ(results.has_value(), another) << (results ? "" : results.error().message);
-    if (!results) {  // it is not that the other one refuses
+    if (!results) {  // not because the other one refuses
       EXPECT_EQ(results.error().code, Errc::kConnectionLost) << results.error().message;
     }
   }
@@ -559,7 +560,7 @@ class FakeRpcbind {
     const std::lock_guard lock(mutex_);
     list_ = std::move(list);
   }
-  // Returns when it holds, which it is tried for after each call.
+  // Returns when the condition holds, which is checked after each call.
   void wait_until(const std::function<bool()>& holds) {
     std::unique_lock lock(mutex_);
     called_.wait(lock, holds);
@@ -568,7 +569,7 @@ class FakeRpcbind {
   RpcbindListingOptions options = {
       .look_again_ms = 0,
       .socket = testing::TempDir() + "rrdk-rpcbind-" + std::to_string(::getpid()) + ".sock"};
-  // With the list locked, as wait_until() has it.
+  // With the list locked, as wait_until() does.
   List list_;
   int dumps_ = 0;
   int sets_to_refuse_ = 0;
@@ -670,7 +671,7 @@ TEST(Listing, UsesTheNetidsOfAllAddressesOfAName) {
                                                {"rdma6", {"fd00::1.29.47", "superuser"}}}));
 }
 
-// A new server starts before the old one ends, or another user's has the address by now.
+// A new server starts before the old one ends, or by now another user's server has the address.
 TEST(Listing, EndsWithoutTheEntryOfAnother) {
   for (const FakeRpcbind::List& anothers :
        {kAnothers, FakeRpcbind::List{{"rdma", {"10.0.0.1.29.47", "1000"}}}}) {
@@ -729,7 +730,7 @@ TEST(Listing, IsTheParentsInAChildOfFork) {
   EXPECT_EQ(rpcbind.list(), kOurs);
 }
 
-// Two that start at the same time: one's entry comes between what the other does.
+// Two servers that start at the same time: one makes its entry between the steps of the other.
 TEST(Listing, IsMadeAlthoughAnotherOneComesBetween) {
   FakeRpcbind rpcbind;
   rpcbind.sets_to_refuse_ = 1;

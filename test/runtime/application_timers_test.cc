@@ -1,4 +1,4 @@
-// rrdk::Timer: an application says when it next wants to run.
+// rrdk::Timer: an application sets when it next wants to run.
 #include <gtest/gtest.h>
 #include <poll.h>
 
@@ -28,7 +28,7 @@ constexpr uint64_t kSoon = 1'000'000;
 constexpr uint64_t kLongAway = 3600'000'000'000;
 constexpr int kPatienceMs = 20'000;
 
-// A core without a connection, with nothing to do for an hour: nothing but the timer wakes it.
+// A core without a connection and without work for an hour: only the timer wakes it.
 TEST(ApplicationTimers, WakeAReactor) {
   auto memory = small_memory();
   auto runtime = runtime_of(*memory, {});
@@ -47,7 +47,8 @@ TEST(ApplicationTimers, WakeAReactor) {
       EXPECT_GE(Runtime::now_ns(), due) << "it may not sleep, but nothing is due";
     } else {
       ASSERT_TRUE(readable(*runtime, kPatienceMs)) << (armed_first ? "after" : "before");
-      // A core sleeps for a second at most: this was no such wake-up, as that comes much later.
+      // A core sleeps for a second at most: this was no such wake-up, since that would come much
+      // later.
       EXPECT_GE(Runtime::now_ns(), due);
     }
     while (fired == before)
@@ -95,7 +96,7 @@ TEST(ApplicationTimers, FireAgainWhenTheyStartThemselves) {
   EXPECT_EQ(fired, 5);
 }
 
-// Started and stopped by threads other than the core's, which sleeps for up to a second by itself.
+// Started and stopped by threads other than the core's, which by itself sleeps for up to a second.
 TEST(ApplicationTimers, WakeADedicatedCoreThatSleeps) {
   auto memory = small_memory();
   auto runtime = runtime_of(*memory, {.poll_cpus = {-1}, .idle = IdlePolicy::kAdaptive});

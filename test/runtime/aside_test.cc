@@ -1,4 +1,4 @@
-// The Runtime's helper thread, as programs use it: what runs there, and what is left at the end.
+// The Runtime's helper thread: what runs on it, and what remains at the end.
 #include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -48,7 +48,7 @@ TEST(Aside, RunsOnAThreadThatTakesNoSignals) {
   EXPECT_FALSE(seen.takes_signals);
 }
 
-// The process's threads of that name.
+// The number of the process's threads with that name.
 std::vector<int> threads_called(const std::string& name) {
   std::vector<int> found;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
@@ -93,8 +93,8 @@ void hold(int) {
     ::usleep(100);
 }
 
-// The thread that writes the file is held by a signal that RRDK's threads do not block, as a disk
-// that takes nothing would hold it.
+// The thread that writes the file is stopped by a signal that RRDK's threads do not block, as a
+// stalled disk would stop it.
 TEST(StopCapture, DoesNotWaitForEverForItsFile) {
   if (RRDK_TSAN)
     GTEST_SKIP() << "ThreadSanitizer takes the thread that is left behind for a leak";
@@ -124,7 +124,7 @@ TEST(StopCapture, DoesNotWaitForEverForItsFile) {
   std::filesystem::remove(file + "2");
 }
 
-// What waits behind it is dropped first.
+// Tasks that wait behind it are dropped first.
 TEST(Aside, ItsEndWaitsForTheTaskThatRunsAndForNoOther) {
   std::atomic<bool> let_go = false, ended = false;
   std::atomic<int> others = 0;
@@ -160,7 +160,7 @@ TEST(Aside, RunsTasksInOrder) {
     EXPECT_EQ(order.at(static_cast<size_t>(i)), i);
 }
 
-// Whoever waits there does not poll what nobody polls yet.
+// A thread that waits there does not poll a core that no thread has polled yet.
 TEST(Aside, IsNoThreadThatPolls) {
   auto memory = small_memory();
   auto runtime = runtime_of(*memory, {});

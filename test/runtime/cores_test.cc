@@ -1,5 +1,5 @@
-// Cores and workers as their users see them: every item runs, on the right thread, whatever the
-// idle policy, and a sleeping core wakes.
+// Cores and workers as their users see them: every item runs, on the right thread, with every idle
+// policy, and a sleeping core wakes.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <pthread.h>
@@ -42,7 +42,7 @@ void run_on(Runtime& runtime, PollCore& core, const std::function<void()>& task)
 
 class CoresByPolicy : public testing::TestWithParam<IdlePolicy> {
  protected:
-  // A busy core gives its CPU to a producer on the same one only when the scheduler says so, and
+  // A busy core gives its CPU to a producer on the same CPU only when the scheduler decides so, and
   // has no wake-ups to lose.
   static int rounds() { return GetParam() == IdlePolicy::kBusy ? 100 : 5000; }
 };
@@ -98,7 +98,7 @@ TEST_P(CoresByPolicy, ControlTasksRunInOrder) {
     EXPECT_EQ(seen[static_cast<size_t>(i)], i);
 }
 
-// One that comes while others run is for the next pass.
+// A task that comes while others run is for the next pass.
 TEST(Cores, ATaskThatIsPostedByATaskIsNotForgotten) {
   auto memory = small_memory();
   auto runtime = runtime_of(*memory, {});
@@ -111,7 +111,7 @@ TEST(Cores, ATaskThatIsPostedByATaskIsNotForgotten) {
   EXPECT_TRUE(second);
 }
 
-// From two threads at once, to a core that sleeps between.
+// From two threads at once, to a core that sleeps in between.
 TEST_P(CoresByPolicy, TwoProducersLoseNoWakeUp) {
   auto memory = small_memory();
   auto runtime = runtime_of(*memory, {.poll_cpus = {-1}, .idle = GetParam(), .adaptive_us = 0});
@@ -131,7 +131,7 @@ TEST_P(CoresByPolicy, TwoProducersLoseNoWakeUp) {
   second.join();
 }
 
-// To the workers and back, through rings far too small.
+// To the workers and back, through rings that are far too small.
 TEST_P(CoresByPolicy, WorkersDoEverythingThoughTheRingIsFull) {
   constexpr int kItems = 2000;
   struct Job : WorkItem {
@@ -212,7 +212,7 @@ TEST(Cores, EmbeddedCoresRunWhenPolledOnly) {
   EXPECT_EQ(runtime->stats(1)[Counter::kBusyPasses], 1u);
 }
 
-// A wake-up lasts for one pass: a core that stayed awake for ever after would cost a CPU.
+// A wake-up lasts for one pass: a core that stayed awake for ever would cost a CPU.
 TEST(Cores, AWakeUpEndsWithTheNextPass) {
   auto memory = small_memory();
   auto runtime = runtime_of(*memory, {});
@@ -269,7 +269,7 @@ TEST(Cores, ArmSaysSoWhenThereIsWork) {
   EXPECT_EQ(runtime->stats(0)[Counter::kSleeps], 1u);
 }
 
-// What a finished polling thread leaves, a blocking function of another one takes over.
+// A core whose polling thread has ended is polled by a blocking function in another thread.
 TEST(Cores, AnAbandonedCoreIsPolledByTheWaitingThread) {
   auto memory = small_memory();
   auto runtime = runtime_of(*memory, {});
@@ -303,7 +303,7 @@ TEST(Cores, MissingCoresDoNothing) {
   }
 }
 
-// Its thread must find the core its own afterwards.
+// Afterwards its thread must still own the core.
 TEST(Cores, ADedicatedCoreIsNotForTheApplicationToPoll) {
   auto memory = small_memory();
   auto runtime = runtime_of(*memory, {.poll_cpus = {-1}});
@@ -319,7 +319,7 @@ TEST(Cores, ADedicatedCoreIsNotForTheApplicationToPoll) {
   }
 }
 
-// The log's errors, while it lives.
+// Collects the log's errors while it lives.
 class Errors {
  public:
   Errors() {
@@ -344,8 +344,8 @@ class Errors {
   std::vector<std::string> lines_;
 };
 
-// A thread that has polled once lives on and polls no more: whoever needs the core would wait for
-// ever, and says so. When the thread has ended, who waits polls.
+// A thread that has polled once lives on and polls no more: another thread that needs the core
+// waits, and a log line says so. When the polling thread has ended, the waiting thread polls.
 TEST(Cores, AWaitForAnUnpolledCoreIsLogged) {
   Errors errors;
   auto memory = small_memory();
@@ -375,7 +375,7 @@ TEST(Cores, AWaitForAnUnpolledCoreIsLogged) {
       << errors.lines()[0];
 }
 
-// What waits for a peer may take its time, as long as the cores are polled.
+// A wait for a peer may take long, as long as the cores are polled.
 TEST(Cores, ALongWaitForAPeerIsNoError) {
   Errors errors;
   auto memory = small_memory();
@@ -386,7 +386,7 @@ TEST(Cores, ALongWaitForAPeerIsNoError) {
   EXPECT_TRUE(errors.lines().empty());
 }
 
-// Of each thread of this process, by its number: its name and the signals that it blocks.
+// The name and the blocked signals of each thread of this process, by its number.
 std::map<std::string, std::pair<std::string, uint64_t>> threads() {
   std::map<std::string, std::pair<std::string, uint64_t>> found;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {

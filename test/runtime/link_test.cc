@@ -1,4 +1,4 @@
-// What a connection makes of the device that it runs on.
+// How a connection adapts to the device on which it runs.
 #include "runtime/link.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The ring between cores, and the inbox that never refuses.
+// The ring between cores, and the inbox that never refuses an item.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -50,7 +50,7 @@ TEST(Ring, RefusesASizeThatIsNoPowerOfTwo) {
   EXPECT_NE(ring.error().message.find("100"), std::string::npos);
 }
 
-// More items than the ring holds, from one thread, none polled meanwhile.
+// More items than the ring holds, from one thread, with no poll meanwhile.
 TEST(Inbox, TakesMoreThanItsRingHolds) {
   Alarm alarm(false);
   Inbox inbox(Ring::create(4, Consumers::kOne).value(), alarm);
@@ -72,9 +72,9 @@ TEST(Inbox, TakesMoreThanItsRingHolds) {
     EXPECT_EQ(seen[static_cast<size_t>(i)], i);
 }
 
-// An item may be queued again by its own run(): what follows it in the overflow is then known
-// already.
-// A producer that found the ring full may add its item behind the core's look at the overflow.
+// An item may be queued again by its own run(): the item behind it in the overflow is then already
+// known. A producer that found the ring full may add its item after the core has looked at the
+// overflow.
 TEST(Inbox, DoesNotSleepWhileAnItemIsInItsOverflow) {
   Alarm alarm(false);
   auto owned = Ring::create(4, Consumers::kOne).value();
@@ -124,7 +124,7 @@ TEST(Inbox, AnItemMayQueueItselfAgain) {
     EXPECT_EQ(item.runs, 3);
 }
 
-// Each item of each of several threads runs once; a full ring loses none.
+// Each item from each of several threads runs once; a full ring loses none.
 TEST(Inbox, ManyProducersLoseNothing) {
   constexpr int kProducers = 3;
   constexpr int kItems = 1000;  // more threads than CPUs wait for each other in the ring

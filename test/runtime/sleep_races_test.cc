@@ -1,4 +1,4 @@
-// Races of cores and workers that go to sleep, met at any moment of their passes.
+// Races of cores and workers that go to sleep, at every moment of their passes.
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <sched.h>
@@ -20,9 +20,9 @@
 namespace rrdk::runtime {
 namespace {
 
-// The races of a core that goes to sleep: work that arrives between its last look and its
-// sleep, for the core itself and for a worker. The threads have a CPU each, and the producer hits
-// every moment of the pass.
+// The races of a core that goes to sleep: work that arrives between its last look and its sleep,
+// for the core itself and for a worker. The threads have a CPU each, and the producer hits every
+// moment of the pass.
 class Jitter {
  public:
   explicit Jitter(uint64_t seed) : state_(seed | 1) {}
@@ -41,7 +41,7 @@ void stay_on(int cpu) {
   CPU_ZERO(&set);
   CPU_SET(cpu, &set);
   pthread_setaffinity_np(pthread_self(), sizeof(set),
-                         &set);  // where there is no such CPU: anywhere
+                         &set);  // on any CPU if there is no such one
 }
 
 TEST(Cores, NoMomentOfFallingAsleepLosesAnItem) {
@@ -83,9 +83,9 @@ TEST(Cores, NoMomentOfFallingAsleepLosesAnItem) {
   reactor.join();
 }
 
-// A worker sleeps without a limit, so that it never wakes for what it misses. There is one item, or
-// the next would wake it; and another that goes round on the core, which is thus awake and pushes
-// the first at any moment of the worker's falling asleep.
+// A worker sleeps without a limit, so it never wakes by chance after a missed item. There is only
+// one item, since the next would wake it; another item goes round on the core, which is thus awake
+// and pushes the first one at any moment of the worker's falling asleep.
 TEST(Cores, NoMomentOfAWorkersSleepLosesAnItem) {
   constexpr int kRounds = 30000;
   auto memory = small_memory();
@@ -163,8 +163,8 @@ void pause_here(int) {
   ++pauses;
 }
 
-// What is in the ring is the worker's, and may be anything by the time that the core goes on. A
-// timer holds the core up at any moment of its pushing.
+// Items in the ring belong to the worker, and may have changed completely by the time the core
+// continues. A timer delays the core at any moment of its push.
 TEST(Workers, PushedItemsAreNotReadAgain) {
   constexpr int kPauses = 10000;
   ASSERT_TRUE(ensure_eal());
@@ -177,7 +177,7 @@ TEST(Workers, PushedItemsAreNotReadAgain) {
   Item stray;
   stray.run = [](WorkItem& item) { static_cast<Item&>(item).ran = true; };
   item_behind = &stray;
-  std::array<Item, 64> items;  // the worker has many, so that this thread is seldom elsewhere
+  std::array<Item, 64> items;  // there are many, so that this thread is seldom elsewhere
   for (Item& job : items) {
     job.ran = true;
     job.run = [](WorkItem& item) {

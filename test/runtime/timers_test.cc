@@ -64,7 +64,7 @@ TEST(Timers, ATimerThatStartsItselfAgainDoesNotHoldUpThePass) {
   timers.cancel(t);
 }
 
-// Against a sorted list, with random starts, cancels and times.
+// Compared with a sorted list, with random starts, cancels and times.
 TEST(Timers, BehaveAsASortedListDoes) {
   std::mt19937_64 random(test::run_seed());
   Timers timers;

@@ -1,4 +1,4 @@
-// A process that is this program in another role.
+// A process that runs this program in another role.
 #pragma once
 
 #include <sys/types.h>
@@ -11,7 +11,8 @@ namespace rrdk::survival {
 class Child {
  public:
   Child() = default;
-  // `arguments` without the program's name. It dies with us, and has `fd`, if that is one.
+  // `arguments` without the program's name. It ends when this process ends, and inherits `fd`, if
+  // that is a descriptor.
   explicit Child(const std::vector<std::string>& arguments, int fd = -1);
   ~Child() { kill_hard(); }
   Child(Child&& other) noexcept : pid_(other.pid_) { other.pid_ = -1; }
@@ -21,7 +22,8 @@ class Child {
   // Whether it has ended by itself.
   bool ended();
   void kill_hard();
-  // SIGTERM, and waits: its exit status; -1 when it died of a signal or took too long.
+  // Sends SIGTERM and waits. Returns its exit status, or -1 if it died of a signal or took too
+  // long.
   int finish();
 
  private:

@@ -1,4 +1,4 @@
-// The client process: calls in flight on connections that survive, each result checked.
+// The client process: calls in flight on connections that survive, with each result checked.
 #include "client.h"
 
 #include <unistd.h>
@@ -69,7 +69,7 @@ class Load {
 
   Result<void> open();
   void run();
-  void close();  // the pools are whole afterwards, or not
+  void close();  // whether the pools are whole afterwards
   void report(const char* kind, double seconds) const;
 
  private:
@@ -117,7 +117,7 @@ Result<void> Load::open() {
   if (!runtime)
     return tl::unexpected(runtime.error());
   runtime_ = std::move(*runtime);
-  constexpr uint32_t kFewCredits = 8;  // each takes a Receive, of each connection
+  constexpr uint32_t kFewCredits = 8;  // each takes a Receive on each connection
   const uint32_t credits = options_.calls <= kFewCredits ? kFewCredits : ClientOptions{}.credits;
   auto client = Client::create(
       *runtime_, {.credits = credits,
@@ -125,7 +125,8 @@ Result<void> Load::open() {
                   .call_timeout_ms = 0,
                   .reconnect = {.enabled = true, .first_delay_ms = 5, .max_delay_ms = 200},
                   .retransmit = true,
-                  .keepalive_ms = 500 + options_.connections,  // of many none is served at once
+                  // of many, some are not served at once
+                  .keepalive_ms = 500 + options_.connections,
                   .keepalive_patience = 4});
   if (!client)
     return tl::unexpected(client.error());
@@ -145,7 +146,7 @@ Result<void> Load::open() {
     }
   }
   if (options_.mode == Mode::kAll)
-    return {};  // additions need no room
+    return {};  // additions need no space
   auto area = memory_->allocate(slots_.size() * kMostBytes);
   if (!area)
     return tl::unexpected(area.error());

@@ -1,7 +1,7 @@
 // The counter that calls add to, and which calls did: in a file that servers share, one after the
 // other, each of which may be killed at any instruction.
 //
-// Execution number i writes record i % kRecords, which nobody looks at yet, and then stores i + 1
+// Execution number i writes record i % kRecords, which is not in use yet, and then stores i + 1
 // into the count. That store is the effect and the record of it in one: a record is valid if its
 // number is below the count. So a call has been executed and recorded, or neither.
 #pragma once
@@ -16,8 +16,8 @@
 
 namespace rrdk::survival {
 
-// A call, as its server knows it: its connection's XID, and which of the client's connections that
-// is. `serial` never repeats; it is kept to see whether an XID was used for two calls.
+// A call, as its server knows it: its connection's XID, and the index of that client connection.
+// `serial` never repeats; it is kept to see whether an XID was used for two calls.
 struct CallId {
   uint32_t connection;
   uint32_t xid;
@@ -26,15 +26,15 @@ struct CallId {
 
 class Journal {
  public:
-  // More than there can be calls between a call and its repetition.
+  // More than the number of calls that can come between a call and its repetition.
   static constexpr uint64_t kRecords = 1u << 16;
 
   static Result<std::unique_ptr<Journal>> open(const std::string& path);
   ~Journal();
 
-  // Adds one, unless this call has done so: the counter after the call that did.
+  // Adds one, unless this call has done so. Returns the counter after the call that did.
   uint64_t add(const CallId& call);
-  // Adds one, whatever call it is.
+  // Adds one, for any call.
   uint64_t add_again(const CallId& call);
 
   uint64_t count() const { return file_->count.load(std::memory_order_acquire); }
@@ -55,7 +55,7 @@ class Journal {
   static uint64_t key_of(const CallId& call) { return uint64_t{call.connection} << 32 | call.xid; }
 
   File* file_;
-  std::unordered_map<uint64_t, uint64_t> numbers_;  // of the executions that have a record
+  std::unordered_map<uint64_t, uint64_t> numbers_;  // the number of executions that have a record
 };
 
 }  // namespace rrdk::survival

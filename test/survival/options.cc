@@ -13,7 +13,7 @@ constexpr const char* kModes[] = {"kill", "break", "all"};
 constexpr uint32_t kMostConnections = 10'000;  // in all
 constexpr uint64_t kMostCalls = 40'000;        // on all of them: a journal has 65536 records
 
-// False: it is no number from 1 on.
+// Returns false if it is not a number from 1 on.
 bool take(const std::string& value, uint32_t& number) {
   number = static_cast<uint32_t>(std::strtoul(value.c_str(), nullptr, 10));
   return number >= 1 && number <= kMostConnections;

@@ -1,4 +1,4 @@
-// What the survival program's three processes are told on their command lines.
+// The options of the survival program's three processes, from their command lines.
 #pragma once
 
 #include <cstdint>
@@ -26,17 +26,17 @@ struct Options {
   double seconds = 20;
   uint64_t seed = 0;  // 0: drawn
   std::string json;   // the summary goes there too
-  // kBreak: our record of the calls that were executed is not looked at. The Server must know
+  // kBreak: the server's own record of executed calls is not used. The Server must recognise
   // repeated calls itself.
   bool server_cache = false;
   std::string transport = "shm";  // or iwarp, with servers that live
   uint32_t connections = 2;       // of each client
   uint32_t calls = 48;            // additions that each connection has in flight
-  uint32_t processes = 1;         // that are clients
+  uint32_t processes = 1;         // how many processes are clients
 
-  // Of server and client.
+  // For server and client.
   std::string uri;
-  std::string announce;  // a file into which the server writes where it listens
+  std::string announce;  // a file into which the server writes its address
   std::string journal;
   int report_fd = -1;
 };

@@ -1,5 +1,5 @@
-// The server process. It polls in its one thread, where the handlers run, and keeps nothing that a
-// successor needs but in the journal.
+// The server process. It polls in its only thread, where the handlers run, and keeps everything
+// that a successor needs in the journal.
 #include "server.h"
 
 #include <csignal>
@@ -31,7 +31,8 @@ struct State {
   const Options& options;
   Dice dice;
   uint64_t next_break_ns = Runtime::now_ns() + 1000 * kMs;
-  // Mode::kAll: until when, or so many connections have ended, no reply arrives; 0: they do.
+  // Mode::kAll: the time, or the number of ended connections, until which no reply arrives; 0: they
+  // do.
   uint64_t break_until_ns = 0;
   uint64_t break_until_ended = 0;
   uint64_t storms = 0;
@@ -87,7 +88,7 @@ constexpr Procedure kTable[] = {{.number = kAdd, .handler = add, .idempotent = f
                                 {.number = kRead, .handler = read},
                                 {.number = kWrite, .handler = write}};
 
-// Only one of the two looks after repeated calls, so that it is seen to do so.
+// Only one of the two handles repeated calls, so that it is seen to do so.
 ServerOptions server_options(const Options& options) {
   ServerOptions server;
   server.max_connections = server.max_connections_per_client = kMostAtOnce;
@@ -96,7 +97,7 @@ ServerOptions server_options(const Options& options) {
   return server;
 }
 
-// Handlers run, and their replies are lost with their connections, of all of them at once.
+// Handlers run, and their replies are lost with their connections, on all of these at once.
 void break_all(State& state, Runtime& runtime, const Server& server) {
   uint64_t now = Runtime::now_ns();
   if (now < state.next_break_ns)

@@ -4,7 +4,7 @@
 
 namespace rrdk::survival {
 
-// Until SIGTERM, or SIGKILL. The exit status: 0 if every buffer came back.
+// Runs until SIGTERM or SIGKILL. The exit status is 0 if every buffer came back.
 int run_server(const Options& options);
 
 }  // namespace rrdk::survival

@@ -28,7 +28,7 @@ using nlohmann::ordered_json;
 
 constexpr int kStartMs = 20000;  // that a server may take to listen
 constexpr double kClientGraceSeconds = 120;
-// What a process may grow by after the first quarter of a run: allocators and page tables settle,
+// The growth that is allowed after the first quarter of a run: allocators and page tables settle,
 // and the pages of a server's memory are counted once they are touched.
 constexpr int64_t kAnonymousSlackKib = 6 * 1024;
 constexpr int64_t kSlackKib = kAnonymousSlackKib + 18 * 1024;
@@ -66,7 +66,7 @@ class Supervisor {
   int run();
 
  private:
-  // A client process, and what it says.
+  // A client process, and its reports.
   struct Client {
     Child process;
     int report_fd = -1;
@@ -91,7 +91,7 @@ class Supervisor {
 
   const Options& options_;
   Folder folder_;
-  std::string uri_;  // where the server is to listen; then where it does
+  std::string uri_;  // where the server is to listen; later where it does
   const std::string announce_;
   const std::string journal_;
   Dice dice_;
@@ -147,7 +147,7 @@ Result<void> Supervisor::start_clients() {
   return {};
 }
 
-// Until the clients end. Servers are killed until shortly before their time is over.
+// Until the clients end. Servers are killed until shortly before the end of the time.
 void Supervisor::watch() {
   Clock::time_point start = Clock::now();
   auto elapsed_ms = [&] {
@@ -174,7 +174,7 @@ void Supervisor::watch() {
   }
 }
 
-// False at the end of what the clients have to say.
+// Returns false at the end of the clients' reports.
 bool Supervisor::read_reports(int timeout_ms) {
   std::vector<pollfd> readable;
   for (const Client& client : clients_)
@@ -214,8 +214,8 @@ void Supervisor::take_line(Client& client, const std::string& line) {
     print_progress();
 }
 
-// Of all clients: numbers are summed, and what is to be true is so of all. Null: one has not said
-// anything.
+// The combined result of all clients: numbers are summed, and a boolean is true if it is true for
+// all. Null if a client has not reported.
 ordered_json Supervisor::sum(ordered_json Client::* report) const {
   ordered_json all;
   for (const Client& client : clients_) {
@@ -278,15 +278,15 @@ void Supervisor::judge(bool server_whole) {
   auto counter = static_cast<int64_t>(count);
   check("every call ended, and with ok", number("never_ended") == 0 && number("failed") == 0);
   check("the counter is the number of additions that ended with ok", number("adds_ok") == counter);
-  // What of several clients' values comes twice, or not at all, only their number tells.
+  // With several clients, only the number of values can show that one came twice or not at all.
   if (options_.processes == 1)
     check("every value came exactly once", number("values_all_up_to") == counter &&
                                                number("values_doubled") == 0 &&
                                                number("values_astray") == 0);
   check("all data was right", number("wrong_bytes") == 0 && number("undecodable") == 0);
   check("no XID came with two calls", journal && (*journal)->clashes() == 0);
-  // Most of them each time, in most of the seconds that a busy machine leaves; many take longer to
-  // come back.
+  // Most connections each time, in most of the seconds that a busy machine leaves; many take longer
+  // to come back.
   const int64_t connections = int64_t{options_.connections} * options_.processes;
   const auto times = static_cast<int64_t>(options_.seconds) * 100 / (400 + connections);
   int64_t breaks = options_.mode == Mode::kAll ? connections * std::max<int64_t>(times, 1) : 0;

@@ -4,7 +4,8 @@
 
 namespace rrdk::survival {
 
-// Starts server and client, makes connections break, and judges. 0: everything held.
+// Starts server and client, makes connections break, and judges the result. Returns 0 if everything
+// held.
 int run_supervisor(const Options& options);
 
 }  // namespace rrdk::survival

@@ -1,5 +1,5 @@
-// The text of a snapshot, and who may tell under which name. The commands of DPDK's telemetry are
-// tested with a process of their own (test/apps).
+// The text of a snapshot, and the names under which sources report. The commands of DPDK's
+// telemetry are tested in their own process (test/apps).
 #include "rrdk/telemetry.h"
 
 #include <gmock/gmock.h>
@@ -113,7 +113,7 @@ TEST(OpenMetrics, HistogramsAddUp) {
   EXPECT_THAT(fewer, HasSubstr(bucket + "17.179869184\"} 3\n"));
 }
 
-// Gives each field a number of its own.
+// Gives each field its own number.
 template <typename... Fields>
 void number(Fields&... fields) {
   uint32_t last = 1000;
@@ -146,14 +146,15 @@ DurationHistogram times_of(uint64_t ns) {
   return times;
 }
 
-// The name under which an owner's counter is a metric; refusals are one, with their reasons.
+// The name of the metric of an owner's counter; refusals are one metric, with their reasons as
+// labels.
 std::string metric_of(const std::string& owner, const std::string& name) {
   const std::string refusal = "refusal_";
   return name.starts_with(refusal) ? owner + "_refusals/" + name.substr(refusal.size())
                                    : owner + "_" + name;
 }
 
-// Each counter has a number of its own, and is a metric of each of its owners, and of no other.
+// Each counter has its own number, and is a metric of each of its owners, and of no other.
 TEST(Metrics, HaveEachCounterUnderItsName) {
   const std::map<CounterOwner, std::string> owners = {{CounterOwner::kServer, "server"},
                                                       {CounterOwner::kClient, "client"},
@@ -239,7 +240,7 @@ TEST(Numbers, ProcedureFieldsMatchTheirNames) {
     EXPECT_NE(family.kind, Kind::kHistogram) << "of a procedure that was never timed";
 }
 
-TEST(Numbers, OfACalledProcedureAreThoseOfTheirNames) {
+TEST(Numbers, CalledProcedureFieldsMatchTheirNames) {
   runtime::CalledStats called;
   number(called.program, called.version, called.step_ns[0], called.step_ns[1], called.step_ns[2],
          called.step_ns[3], called.step_ns[4]);
@@ -267,7 +268,7 @@ TEST(Numbers, OfACalledProcedureAreThoseOfTheirNames) {
                     {"callback_total_ns", called.step_ns[4]}}));
 }
 
-TEST(Numbers, OfTheProcessAreNotZero) {
+TEST(Numbers, ProcessNumbersAreNotZero) {
   for (const Family& family : telemetry::families_of_process()) {
     ASSERT_EQ(family.samples.size(), 1u);
     EXPECT_NE(family.samples[0].value, 0u) << family.name;

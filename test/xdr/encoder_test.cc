@@ -365,7 +365,7 @@ TEST_F(EncoderTest, StartsAMessageAnew) {
   }
 }
 
-// Byte by byte, as rpcgen's routines write: the pad is there whether the caller writes it or not.
+// Byte by byte, as rpcgen's routines write: the pad is there whether or not the caller writes it.
 TEST_F(EncoderTest, BytesWithoutPadsMakeOneRun) {
   std::mt19937_64 random(test::run_seed());
   for (size_t length = 0; length <= 100; ++length) {
@@ -402,7 +402,7 @@ TEST_F(EncoderTest, BytesWithoutPadsGoOnBehindFinishAndRewind) {
   out.rewind(mark);
   EXPECT_EQ(out.position(), 8u);
   out.finish();
-  EXPECT_EQ(stream_of(message_), kFive + Bytes(3));  // what was written over the pad is forgotten
+  EXPECT_EQ(stream_of(message_), kFive + Bytes(3));  // bytes written over the pad are discarded
   out.put_bytes(std::span(kFive).first(1));
   out.finish();
   EXPECT_EQ(stream_of(message_), kFive + Bytes{std::byte{1}} + Bytes(2));

@@ -1,4 +1,4 @@
-// Memory to encode into, and messages as the bytes that they stand for.
+// Memory to encode into, and messages as the bytes for which they stand.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ inline Bytes stream_of(const Message& message) {
   return out;
 }
 
-// Small classes, so that streams spill over many buffers and exhaustion is near. Every test ends
+// Small classes, so that streams spill over many buffers and are soon exhausted. Every test ends
 // with whole pools.
 class MessageTest : public testing::Test {
  protected:

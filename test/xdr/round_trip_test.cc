@@ -1,4 +1,4 @@
-// Random values, encoded, cut up anew, and decoded again.
+// Random values, encoded, cut into other pieces, and decoded again.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -70,7 +70,7 @@ class RoundTrip : public test::MessageTest {
     }
   }
 
-  // Into message_. The pools are large enough for all that random_values() gives.
+  // Into message_. The pools are large enough for all values that random_values() makes.
   bool encode(const std::vector<Value>& values, std::vector<Buffer>& held) {
     Encoder out(message_, *memory_, 64u << random_() % 4, test::kNoLimit);
     for (const Value& v : values)
@@ -115,7 +115,7 @@ class RoundTrip : public test::MessageTest {
     }
   }
 
-  // Reads as expect() does, whatever comes.
+  // Reads as expect() does, whatever the stream contains.
   static void read(Decoder& in, const Value& v) {
     uint32_t length = static_cast<uint32_t>(v.bytes.size());
     std::vector<char> text(length);
@@ -166,7 +166,7 @@ TEST_F(RoundTrip, ScatteredStreamsDecodeToWhatWasEncoded) {
   }
 }
 
-// A reduced stream: eligible items are somewhere else, their pads nowhere.
+// A reduced stream: eligible items are elsewhere, and their pads nowhere.
 // Shows: V1-CHUNK-03, V1-PAD-09
 TEST_F(RoundTrip, ReducedStreamsDecodeToWhatWasEncoded) {
   for (int round = 0; round != 1000; ++round) {

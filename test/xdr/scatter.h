@@ -1,4 +1,4 @@
-// Streams cut into pieces, for tests of whatever reads them.
+// Streams cut into pieces, for tests of their readers.
 #pragma once
 
 #include <algorithm>
@@ -45,8 +45,8 @@ inline Bytes random_bytes(std::mt19937_64& random, size_t length) {
   return out;
 }
 
-// A stream in fragments of its own. Each is a heap block of exactly its size, so that
-// AddressSanitizer sees a read one byte too far.
+// A stream in its own fragments. Each is a heap block of exactly its size, so that AddressSanitizer
+// sees a read one byte too far.
 class Scattered {
  public:
   // Cut after each of `lengths` bytes; the rest is the last fragment.
@@ -59,7 +59,7 @@ class Scattered {
     add(stream);
   }
   explicit Scattered(std::span<const std::byte> stream) { add(stream); }
-  // Cut at random; empty fragments are among them.
+  // Cut at random; some fragments are empty.
   Scattered(std::span<const std::byte> stream, std::mt19937_64& random) {
     while (!stream.empty()) {
       size_t longest = random() % 4 == 0 ? 200 : 9;
