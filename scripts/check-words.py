@@ -36,7 +36,7 @@ PATTERNS = {
 # Areas that are still to be written again; the others are held to the limits.
 PENDING = {"apps", "bridge", "doc", "drivers/common", "drivers/iwarp", "drivers/shm", "drivers/verbs",
            "lib/base", "lib/c", "lib/client", "lib/observe",
-           "lib/rpc", "lib/rpcbind", "lib/server", "lib/telemetry",
+           "lib/rpc", "lib/rpcbind", "lib/telemetry",
            "lib/xdr", "messages", "names of tests", "perf", "scripts", "test"}
 COMPILED = {name: re.compile(pattern, re.MULTILINE) for name, (pattern, _) in PATTERNS.items()}
 

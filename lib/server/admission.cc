@@ -1,4 +1,4 @@
-// Who is let in, and what makes room for it.
+// Which connections are accepted, and how space is made for them.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -31,23 +31,25 @@ using server::SilentLinks;
 
 namespace {
 
-// So many connections that have gone may have their memory, however few may be there: each some
-// 3 KiB (its ServerLink and its core's sums), 12 MiB together. It is not less, since a peer that
-// keeps a handler busy on one core can make that many come and go on another.
+// At least this many connections that have ended may keep their memory, however few connections are
+// allowed: each has some 3 KiB (its ServerLink and its core's sums), 12 MiB together. It is not
+// less, since a peer that keeps a handler busy on one core can make that many connections come and
+// go on another.
 constexpr uint32_t kFewGone = 4096;
-// A newcomer closes no more connections than this.
+// A newcomer closes at most this many connections.
 constexpr uint32_t kMostClosed = 8;
-// For want of descriptors one newcomer at a time closes a connection. Each tries again so often, at
-// first after a millisecond and then after twice as long each time: a driver may close descriptors
-// some time after the connection has gone.
+// If descriptors are lacking, one newcomer at a time closes a connection. Each tries again this
+// often, at first after a millisecond and then after twice as long each time: a driver may close
+// descriptors some time after the connection has ended.
 constexpr uint32_t kMostTries = 7;
 constexpr uint64_t kFirstTryNs = 1'000'000;
-// An error of the system may be about something else, which no connection that goes would free:
-// for this time none goes for it after one has, unless a newcomer that had met it is accepted.
+// A system error may have another cause, which no connection's end would remove. So after a
+// connection was closed because of one, no other is closed for this time, unless a newcomer that
+// had met the error is accepted.
 constexpr uint64_t kTrialNs = 10'000'000'000;
 
-// What a client is told of a connection that could not be made: a core that is full, or a process
-// without descriptors, is not about buffers.
+// What a client is told if a connection could not be made: a full core, or a process without
+// descriptors, is not reported as a lack of buffers.
 Rejection rejection_for(Errc code) {
   switch (code) {
     case Errc::kShutdown:
@@ -74,7 +76,7 @@ std::optional<Lack> lack_of(Errc code) {
   }
 }
 
-// Since it was found silent, its first call may have come.
+// It may have made its first call since it was found silent.
 bool makes_calls(ServerLink& link) {
   return link.has_called() || link.engine().has_parked();
 }
@@ -110,7 +112,7 @@ void Server::Impl::seek_place(const Newcomer& newcomer) {
     if (present_.compare_exchange_weak(present, present + 1, std::memory_order_relaxed))
       return let_in(newcomer);
   }
-  // One that leaves makes room for it, but not where a lower limit has left too many.
+  // A connection that leaves makes space for it, unless a lower limit has left too many.
   if (present > most || !make_room(newcomer))
     turn_away(newcomer, "there are as many as ServerOptions::max_connections allows, " +
                             std::to_string(most));
@@ -152,7 +154,7 @@ engine::ConnectionOptions Server::Impl::engine_options() const {
 void Server::Impl::open(PollCore& core, OpenDevice& device, Client& client,
                         const Request& request) {
   auto* link = new ServerLink(*this, client, core, device, request->peer());
-  links_.add(*link);  // before on_open, which may pass its id on to whoever closes it
+  links_.add(*link);  // before on_open, which may pass its id to other threads that close it
   if (Result<void> open = check_open(); !open)
     return refuse(*link, *request, Rejection::kClosing, open.error());
   if (Result<void> wanted = link->open(); !wanted)
@@ -185,8 +187,8 @@ Result<void> Server::Impl::try_accept(ServerLink& link, fabric::ConnectRequest& 
     return open;
   if (Result<void> wanted = link.refused(); !wanted)
     return wanted;
-  // What the core has of the device for all connections: one that goes may leave its descriptors
-  // for that, and nothing else.
+  // What the core has of the device for all connections: a connection that ends may leave its
+  // descriptors for that, but nothing else.
   Result<SharedReceives*> shared = equip(link.core(), link.device());
   if (!shared) {
     if (shared.error().code == Errc::kSystem)
@@ -259,8 +261,8 @@ bool Server::Impl::make_room(const Newcomer& newcomer) {
   return true;
 }
 
-// By now it may be gone, or on its way, and there is room; or its first call has come; or the
-// newcomer's peer has hung up.
+// By now the connection may have ended or be closing, and there is space; or it may have made its
+// first call; or the newcomer's peer may have hung up.
 void Server::Impl::close_for(uint64_t id, const Newcomer& newcomer) {
   ServerLink* link = links_.find(id);
   const bool leaves = link != nullptr && link->state() >= runtime::LinkState::kClosing;
@@ -281,8 +283,8 @@ void Server::Impl::close_silent(ServerLink& link) {
       {EndedBy::kLimit, Errc::kShutdown, {}, "it never made a call, and another connection came"});
 }
 
-// The newcomer is not known yet, and comes by itself. If the connection has made a call meanwhile,
-// the listener tells of the shortage again.
+// The newcomer is not known yet, and will come by itself. If the connection has made a call
+// meanwhile, the listener reports the shortage again.
 void Server::Impl::on_shortage() {
   const SilentLinks::Victim victim = silent.take({});
   if (victim.core == nullptr)
@@ -296,7 +298,7 @@ void Server::Impl::on_shortage() {
   });
 }
 
-// Nothing was freed for it.
+// Called if nothing was freed for it.
 void Server::Impl::try_again(const Newcomer& newcomer) {
   if (newcomer.link == nullptr)
     return newcomer.device->with([&](fabric::Device&) { seek_place(newcomer); });
@@ -305,7 +307,7 @@ void Server::Impl::try_again(const Newcomer& newcomer) {
   go_on(newcomer);
 }
 
-// Nor is to be.
+// Called if nothing was freed for it, and nothing will be.
 void Server::Impl::drop(const Newcomer& newcomer) {
   const char* const reason = "it has hung up while it waited for another to go";
   if (newcomer.link == nullptr)
@@ -318,7 +320,7 @@ void Server::Impl::drop(const Newcomer& newcomer) {
   });
 }
 
-// At once, before another takes what is free now.
+// At once, before another newcomer takes what is free now.
 void Server::Impl::follow(const PollCore& here, const Newcomer& newcomer) {
   if (newcomer.link == nullptr)
     return let_in(newcomer);
@@ -364,7 +366,7 @@ Result<SharedReceives*> Server::Impl::equip(PollCore& core, OpenDevice& device) 
 }
 
 // The Receives of idle connections must leave buffers for the calls of busy ones. Cores that accept
-// at the same time do not see each other's: the share is large enough for that.
+// at the same time do not see each other's: the margin is large enough for that.
 Result<void> Server::Impl::check_room(const SharedReceives* shared) const {
   const PoolAudit pool = runtime.memory.audit_fitting(receive_bytes(options));
   const uint32_t receives = receives_at_first(shared == nullptr);
@@ -383,14 +385,15 @@ Result<void> Server::Impl::check_room(const SharedReceives* shared) const {
                   ", or lower ServerOptions::credits, first_credits or backward_credits");
 }
 
-// It has no link.
+// For a request that has no link.
 void Server::Impl::turn_away(const Newcomer& newcomer, const std::string& reason) {
   silent.give_up(*newcomer.client);
   clients.leave(*newcomer.client, base::Tsc::now_ns());
   refuse(*newcomer.request, Rejection::kConnections, reason);
 }
 
-// Peers come and go, and a read section that does not end keeps what each of them leaves.
+// Peers come and go, and a read section that does not end keeps the memory of each connection that
+// ended.
 void Server::Impl::refuse_for_the_gone(fabric::ConnectRequest& request) {
   refuse(request, Rejection::kConnections,
          "more connections have ended than ServerOptions::max_connections allows, and their memory "
@@ -413,7 +416,7 @@ void Server::Impl::refuse(fabric::ConnectRequest& request, Rejection why,
   connections_.fetch_sub(1, std::memory_order_release);  // last: the Impl may go now
 }
 
-// It goes its way to on_dead() if it had begun to be accepted.
+// If its acceptance had begun, it proceeds to on_dead().
 void Server::Impl::refuse(ServerLink& link, fabric::ConnectRequest& request, Rejection why,
                           const Error& reason, std::string_view text) {
   count_refusal(link.peer_name(), reason.message);

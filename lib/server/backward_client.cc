@@ -66,8 +66,8 @@ void BackwardClient::Impl::on_down(Errc code) noexcept {
   lose();
 }
 
-// The last to hold one may be a handler or a callback, which must not wait for the core. All calls
-// have ended by now, or their ends are on the way: the link held it too, while it was there.
+// The last owner may be a handler or a callback, which must not wait for the core. All calls have
+// ended by now, or their ends are on the way: the link also held it while the link existed.
 void BackwardClient::Impl::let_go(std::shared_ptr<Impl> impl) noexcept {
   if (impl->unused())
     return impl->end();

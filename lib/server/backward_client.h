@@ -1,8 +1,8 @@
-// What is behind a rrdk::BackwardClient: the calls that a server makes of one client, on the
+// The implementation of rrdk::BackwardClient: the calls that a server makes to one client, on the
 // connection that this client made.
 //
-// It outlives its connection for as long as a program holds it: calls then end at once. It refers
-// to no Server.
+// It outlives its connection for as long as a program holds it; calls then end at once. It does not
+// refer to a Server.
 #pragma once
 
 #include <atomic>
@@ -19,15 +19,15 @@ namespace rrdk {
 
 namespace server {
 
-// Those of one server. Shared with them, since they may outlive it.
+// The backward clients of one server. It is shared with them, since they may outlive the server.
 class BackwardClients {
  public:
   void add(const BackwardClient::Impl& one);
   void remove(const BackwardClient::Impl& one);
   uint32_t count() const;
-  void add_to(Stats& sum) const;  // past ones included
+  void add_to(Stats& sum) const;  // including past ones
 
-  // Whose program has let go of them, while items of theirs are on their core.
+  // Those that their program has released, while items of theirs are still on their core.
   std::atomic<uint32_t> leaving = 0;
 
  private:
@@ -48,13 +48,14 @@ struct BackwardClient::Impl final : Caller::Impl {
   bool takes_chunks() const noexcept { return takes_chunks_.load(std::memory_order_acquire); }
 
   // The core's thread.
-  // Calls end with kShutdown from now on, those that are in flight too.
+  //
+  // Calls end with kShutdown from now on, including those in flight.
   void shut() noexcept;
   void take_chunks() noexcept { takes_chunks_.store(true, std::memory_order_release); }
-  void on_down(Errc code) noexcept;  // the link is on its way down
+  void on_down(Errc code) noexcept;  // the link is closing
   void on_dead() noexcept { forget(); }
 
-  // Its BackwardClient is gone. Any thread.
+  // Called when its BackwardClient is destroyed. Any thread.
   static void let_go(std::shared_ptr<Impl> impl) noexcept;
 
  private:

@@ -34,13 +34,13 @@ ClientTable::~ClientTable() {
   free_forgotten(all);
 }
 
-// Who is not known is another one each time.
+// An unknown peer is a new client each time.
 Client* ClientTable::enter(const Visitor& visitor, uint32_t most, uint64_t now_ns) {
   std::lock_guard lock(lock_);
   forget(now_ns);
   const bool known = visitor.identity.known();
   Visitor named = visitor;
-  if (!known)  // no driver's begins with a zero
+  if (!known)  // no driver's identity begins with a zero
     named.identity = named.group = named.origin = {{0, ++strangers_, 0}};
   std::unique_ptr<ClientGroup>& group = groups_[named.group];
   if (group == nullptr)
@@ -124,7 +124,8 @@ bool ClientTable::exceeds_share(const Origin& origin) const noexcept {
   return origin.places >= std::max(1u, options_.clients / kOriginShare);
 }
 
-// Some at once, and after a search in vain none for so many times as long as it took.
+// Forgets some at once. After a search in vain, the next one waits this many times as long as the
+// search took.
 void ClientTable::forget_ended() {
   constexpr uint32_t kLooks = 64;
   constexpr uint64_t kRest = 32;
@@ -147,7 +148,8 @@ void ClientTable::forget_ended() {
   next_look_ns_ = found ? 0 : now + kRest * (now - began);
 }
 
-// Who is to make way for a newcomer; null: whoever is away may yet repeat a call.
+// Returns the client that makes way for a newcomer; null if every client that is away may still
+// repeat a call.
 Client* ClientTable::longest_away(const Origin& newcomer, uint64_t now_ns) const noexcept {
   constexpr uint32_t kLooks = 64;
   const uint32_t window_ms = options_.min_window_ms != 0 ? options_.min_window_ms : UINT32_MAX;
@@ -164,9 +166,9 @@ Client* ClientTable::longest_away(const Origin& newcomer, uint64_t now_ns) const
   return is_over(away_.front()) ? away_.front() : nullptr;
 }
 
-// Those that were away for the time window, a part each time.
+// Forgets those that were away for the time window, a part each time.
 void ClientTable::forget(uint64_t now_ns) {
-  constexpr uint32_t kMost = 256;  // calls, and clients
+  constexpr uint32_t kMost = 256;  // calls and clients
   uint64_t window_ns = uint64_t{options_.window_ms} * 1'000'000;
   uint32_t calls = kMost;
   free_forgotten(calls);
@@ -184,7 +186,7 @@ void ClientTable::tidy(uint64_t now_ns) {
   forget(now_ns);
 }
 
-// It has connections again, or is forgotten.
+// Called when it has connections again, or is forgotten.
 void ClientTable::come_back(Client& client) noexcept {
   if (next_looked_at_ == &client)
     next_looked_at_ = client.away.next;
@@ -192,7 +194,7 @@ void ClientTable::come_back(Client& client) noexcept {
   client.origin.away.remove(client);
 }
 
-// It has no connections. Its place is free; what it remembered is freed part by part.
+// It must have no connections. Its place becomes free; what it remembered is freed part by part.
 void ClientTable::erase(Client& client) {
   constexpr uint32_t kAtOnce = 16;  // calls
   come_back(client);

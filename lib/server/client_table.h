@@ -1,17 +1,18 @@
-// The clients of a server: how many connections each has, and its duplicate request cache. Touched
-// when connections come and go, and when a client makes its first call that must not run twice; a
-// link then refers to its client.
+// The clients of a server: how many connections each has, and its duplicate request cache. The
+// table is used when connections come and go, and when a client makes its first call that must not
+// run twice; a link then refers to its client.
 //
 // From that call on a client has one of ReplayOptions::clients places, until it has been away for
-// the time window: only then its calls cannot be repeated any more. When places lack, these are
-// taken back before, in this order:
+// the time window: only then can its calls no longer be repeated. If places run short, they are
+// taken back earlier, in this order:
 //
-//   - those of clients that cannot come back, as processes cannot that have exited;
-//   - that of the client which has been away for longest, if that is longer than any repetition
-//     takes (ReplayOptions::min_window_ms): of an origin that has more than its share, if one does.
+//   - those of clients that cannot come back, such as processes that have exited;
+//   - that of the client that has been away for longest, if that is longer than any repetition
+//     takes (ReplayOptions::min_window_ms); if an origin has more than its share, it is a client of
+//     that origin.
 //
-// An origin (fabric::ConnectRequest::origin()) has a quarter of the places at most, while less than
-// half of them are left: so no two origins keep a third one out.
+// An origin (fabric::ConnectRequest::origin()) has at most a quarter of the places while less than
+// half of them are left, so no two origins can keep a third one out.
 #pragma once
 
 #include <atomic>
@@ -31,10 +32,10 @@
 
 namespace rrdk::server {
 
-// One origin may have one in so many of the places, when they are few.
+// One origin may have one in this many of the places when they are scarce.
 constexpr uint32_t kOriginShare = 4;
 
-// Who asks for a connection.
+// The peer that asks for a connection.
 struct Visitor {
   fabric::Identity identity;
   fabric::Identity group;
@@ -42,8 +43,8 @@ struct Visitor {
   fabric::HasEnded has_ended = nullptr;
 };
 
-// Clients that cannot be told apart where limits are concerned: a host has as many addresses as it
-// likes of its IPv6 network. Mostly it is one client.
+// Clients that limits do not distinguish, since a host can have any number of addresses of its IPv6
+// network. Usually it is one client.
 struct ClientGroup {
   ClientGroup(const fabric::Identity& identity_in, ReplayRoom& whole, Memory& memory, size_t cores)
       : identity(identity_in),
@@ -75,13 +76,13 @@ struct Client {
   ClientGroup& group;
   Origin& origin;
   ReplayCache replays;
-  uint32_t silent = 0;                  // as SilentLinks counts, under its lock; so its origin's
+  uint32_t silent = 0;  // as counted by SilentLinks, under its lock; so is its origin's
   std::atomic<bool> has_place = false;  // one of ReplayOptions::clients; written under the lock
   // Under the table's lock.
   uint32_t connections = 0;
-  bool known = false;            // who it is
-  uint64_t left_ns = 0;          // when it had no connection any more
-  base::Links<Client> away;      // then, among all
+  bool known = false;            // its identity is known
+  uint64_t left_ns = 0;          // when its last connection ended
+  base::Links<Client> away;      // its links then: among all clients that are away,
   base::Links<Client> kin_away;  // and among those of its origin
 };
 
@@ -91,14 +92,14 @@ struct Origin {
   const fabric::Identity identity;
   uint32_t clients = 0;
   uint32_t silent = 0;
-  uint32_t places = 0;                         // that these have
+  uint32_t places = 0;                         // that these clients have
   base::List<Client, &Client::kin_away> away;  // in the order in which they left
 };
 
 struct ReplayBounds {
   uint64_t bytes;        // of all caches
-  uint64_t reserve = 0;  // of that, never anybody else's
-  uint32_t exposed = 0;  // replies that a client of RFC 5666's mode may have yet to read
+  uint64_t reserve = 0;  // the part that nothing else can use
+  uint32_t exposed = 0;  // replies that a client of RFC 5666's mode may still have to read
 };
 
 class ClientTable {
@@ -109,20 +110,21 @@ class ClientTable {
   ClientTable(const ClientTable&) = delete;
   ClientTable& operator=(const ClientTable&) = delete;
 
-  // Whether caches keep replies, and not failures only. Before the first enter().
+  // Whether caches keep replies, and not only failures. Must be called before the first enter().
   void keep_replies(bool keep) noexcept { keep_replies_ = keep; }
   bool keeps_replies() const noexcept { return keep_replies_; }
-  // A connection comes, or asks whether it may. Null: its client, or that client's group, has
-  // `most` already.
+  // Called when a connection comes, or asks whether it may. Returns null if its client, or that
+  // client's group, already has `most`.
   Client* enter(const Visitor& visitor, uint32_t most, uint64_t now_ns);
   void leave(Client& client, uint64_t now_ns);
-  // Forgets clients that have been away for too long. Comings and goings do so anyway.
+  // Forgets clients that have been away for too long. This also happens when connections come and
+  // go.
   void tidy(uint64_t now_ns);
 
-  // A client that has no place makes a call that must not run twice.
+  // Called when a client that has no place makes a call that must not run twice.
   struct Place {
     const char* lacks = nullptr;  // why it has none; null: it has one
-    bool made_way = false;        // another client was forgotten for it, early
+    bool made_way = false;        // another client was forgotten early for it
   };
   Place take_place(Client& client, uint64_t now_ns);
   uint32_t places_taken() const noexcept { return taken_.load(std::memory_order_relaxed); }
@@ -160,16 +162,16 @@ class ClientTable {
   ReplayCounters counters_;
   ReplayRoom room_;
   std::mutex lock_;
-  uint64_t strangers_ = 0;            // clients so far of which nothing is known
+  uint64_t strangers_ = 0;            // unknown clients so far
   std::atomic<uint32_t> taken_ = 0;   // places; written under the lock
-  uint64_t next_look_ns_ = 0;         // at who has ended
-  Client* next_looked_at_ = nullptr;  // of away_; null: the first
+  uint64_t next_look_ns_ = 0;         // for clients that have ended
+  Client* next_looked_at_ = nullptr;  // in away_; null: the first
   ByIdentity<std::unique_ptr<ClientGroup>> groups_;
   ByIdentity<std::unique_ptr<Origin>> origins_;
   ByIdentity<std::unique_ptr<Client>> clients_;
   using Away = base::List<Client, &Client::away>;
   Away away_;       // without connections, in the order in which they left
-  Away forgotten_;  // whose memory is yet to be freed
+  Away forgotten_;  // their memory has yet to be freed
 };
 
 }  // namespace rrdk::server

@@ -1,10 +1,10 @@
-// What a server does that takes time: drain(), close_start() and remove_service_start(). They run
-// as steps on poll core 0 (look()); threads that wait for them only look on.
+// Operations of a server that take time: drain(), close_start() and remove_service_start(). They
+// run as steps on poll core 0 (look()); threads that wait for them only check the result.
 //
-//   what          begins with                  is over when
-//   a removal     the service withdrawn        passes that ran then, and its handlers, have ended
-//   a drain       no further calls are run     no connection is left, or the rest has been closed
-//   a close       all connections closed       no connections, drains or removals are left, and
+// what          begins with                  is over when
+// a removal     the service withdrawn        passes that ran then, and its handlers, have ended
+// a drain       no further calls are run     no connection is left, or the rest has been closed
+// a close       all connections closed       no connections, drains or removals are left, and
 //                                              no core refers to the server
 #include <algorithm>
 #include <utility>
@@ -34,7 +34,7 @@ void Server::Impl::on_cores(void (Impl::*task)(PollCore&)) {
     tasks_.fetch_add(1, std::memory_order_relaxed);
     core->post([this, c = core.get(), task] {
       (this->*task)(*c);
-      tasks_.fetch_sub(1, std::memory_order_release);  // the last: the Impl may go now
+      tasks_.fetch_sub(1, std::memory_order_release);  // last: the Impl may be destroyed now
     });
   }
 }
@@ -49,7 +49,7 @@ void Server::Impl::add_step(std::function<void()> step) {
   });
 }
 
-// They go away on their core's thread only, and not within close() or drain().
+// They are destroyed only on their core's thread, and not within close() or drain().
 std::vector<ServerLink*> Server::Impl::links_of(const PollCore& core) const {
   std::vector<ServerLink*> links;
   links_.for_each([&](ServerLink& link) {
@@ -105,20 +105,20 @@ Result<void> Server::Impl::remove_service_start(uint32_t program, uint32_t versi
   return {};
 }
 
-// What comes to its end by itself is looked at again: soon at first, seldom when it takes long.
+// What ends by itself is checked again: soon at first, rarely if it takes long.
 void Server::Impl::look() {
   look_at_removals();
   look_at_drains();
   const bool closed = look_at_closes();
   if (closed && !detached_)
-    return closed_.store(true, std::memory_order_release);  // the last: the Impl may go now
+    return closed_.store(true, std::memory_order_release);  // last: the Impl may be destroyed now
   if (closed)
     closed_.store(true, std::memory_order_relaxed);
   if (detached_ && closed_.load(std::memory_order_relaxed) &&
       tasks_.load(std::memory_order_acquire) == 0) {
     const bool late = abandoned();
     std::shared_ptr<Impl> ours = std::move(self_);
-    ours.reset();  // and we are gone
+    ours.reset();  // and this object is destroyed
     if (late)
       base::log_info("what was left of a Server that was destroyed has closed");
     return;
@@ -173,8 +173,8 @@ void Server::Impl::look_at_drains() {
   }
 }
 
-// Twice all cores have done what we had for them: when the connections are gone, and when nobody
-// refers to us any more. True: it has closed.
+// All cores must twice complete what we have queued for them: when the connections have ended, and
+// when nothing refers to the server any more. Returns true if it has closed.
 bool Server::Impl::look_at_closes() {
   const bool busy = tasks_.load(std::memory_order_acquire) != 0 ||
                     asides_.load(std::memory_order_acquire) != 0 ||
@@ -244,7 +244,7 @@ void Server::Impl::let_go() {
                                   "~Server() waits for its connections to end: ServerCalls that "
                                   "were kept must be answered, and cores be polled"))
     return;
-  // What handlers and callbacks use goes now, and we do not.
+  // What handlers and callbacks use is destroyed now, while this object remains.
   abandoned_.store(true, std::memory_order_relaxed);
   services.withdraw_all();
   self_ = shared_from_this();

@@ -10,10 +10,10 @@ namespace rrdk::server {
 
 namespace {
 
-// 64 kB. A table of liburcu that is to grow has a thread for that, which aborts the process if it
-// cannot be started; so this one never grows. Ids are numbers in a row, which fill the buckets
-// evenly: 10,000 connections are two or three in each, 100,000 are 25. To find, add or remove one
-// takes a walk through its bucket.
+// 64 kB. A table of liburcu that can grow has a thread for that, which aborts the process if it
+// cannot be started; so this table never grows. Ids are consecutive numbers, which fill the buckets
+// evenly: with 10,000 connections there are two or three in each, with 100,000 there are 25. To
+// find, add or remove one takes a walk through its bucket.
 constexpr unsigned long kBuckets = 4096;
 
 ServerLink& link_of(cds_lfht_node* node) noexcept {
@@ -46,7 +46,8 @@ void LinkTable::add(ServerLink& link) noexcept {
   cds_lfht_add(table_, link.id(), &link.in_table);
 }
 
-// First it is among the past, and then not found any more: sums() looks in the opposite order.
+// First it is added to the past ones, and then removed from the table: sums() looks in the opposite
+// order.
 void LinkTable::remove(ServerLink& link) {
   std::atomic<Past*>& past = past_[link.core().index()];
   std::unique_ptr<Past> old(past.load(std::memory_order_relaxed));
@@ -84,8 +85,8 @@ std::vector<uint64_t> LinkTable::ids() const {
   return ids;
 }
 
-// It notes the connections of the table, then takes the sums of the past, and then adds those noted
-// that were not among the past yet. So a connection that goes meanwhile is counted once.
+// Notes the connections of the table, then takes the sums of the past ones, and then adds the noted
+// ones that were not past yet. So a connection that ends meanwhile is counted once.
 Stats LinkTable::sums() const {
   const base::ReadSection reading;
   std::vector<const ServerLink*> noted;

@@ -20,7 +20,7 @@ namespace {
 
 constexpr uint32_t kMostReplayEntries = 65536;
 
-// Whether one connection's Receives could grow at all.
+// Checks whether one connection's Receives could grow at all.
 Result<void> check_growth(const ServerOptions& options, const Memory& memory) {
   auto speaks = proto::versions_of(options.versions).two;
   bool grows = options.version2.properties && speaks == proto::Wire::kDraft04 &&
@@ -37,7 +37,7 @@ Result<void> check_growth(const ServerOptions& options, const Memory& memory) {
   return {};
 }
 
-// One client, which can have half of it, has room for two connections.
+// One client, which can have half, must have memory for two connections.
 uint64_t least_replay_bytes(const ServerOptions& options) {
   return 4 * bytes_of_lane(outstanding_calls(options), options.replay.entries);
 }
@@ -75,7 +75,7 @@ Result<void> check_extensions(const ServerOptions& options) {
   return {};
 }
 
-// Receives have to fit buffers of the pool.
+// Receives must fit buffers of the pool.
 Result<void> check_memory(const ServerOptions& options, const Memory& memory) {
   if (uint32_t bytes = receive_bytes(options); bytes > memory.largest_buffer())
     return fail(Errc::kInvalidArgument,
@@ -92,8 +92,8 @@ Result<void> check_memory(const ServerOptions& options, const Memory& memory) {
   return check_growth(options, memory);
 }
 
-// Of the arguments of one call as many bytes can be fetched as fit so many buffers. What is not
-// above the default is allowed even where buffers are small.
+// As many bytes of one call's arguments can be fetched as fit the most buffers. A value up to the
+// default is allowed even if buffers are small.
 Result<void> check_max_call(const ServerOptions& options, const Memory& memory) {
   const uint64_t most =
       std::max(ServerOptions{}.max_call, uint64_t{engine::kMaxSinks} * memory.largest_buffer());
@@ -117,7 +117,7 @@ Result<void> check(const ServerLimits& limits) {
 Result<void> check(const ServerOptions& options, const Memory& memory) {
   if (!options.versions.one && !options.versions.two)
     return fail(Errc::kInvalidArgument, "versions: a server answers one version at least");
-  // It bounds max_call and max_reply, so that it has the same least value.
+  // It limits max_call and max_reply, so it has the same minimum.
   if (options.max_chunk_bytes < engine::kLeastMessage)
     return engine::wrong_option("max_chunk_bytes", options.max_chunk_bytes,
                                 "at least 1024 are needed");
@@ -142,7 +142,7 @@ uint32_t receive_bytes(const ServerOptions& options) {
   return proto::receive_bytes(options.inline_size, proto::versions_of(options.versions));
 }
 
-// With replies that the peer has yet to read, RDMA_DONEs come for them.
+// For replies that the peer has yet to read, RDMA_DONEs come.
 uint32_t receives_of(const ServerOptions& options) {
   return outstanding_calls(options) + options.backward_credits;
 }

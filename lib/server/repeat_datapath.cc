@@ -10,7 +10,8 @@ namespace rrdk::server {
 
 using service::Answer;
 
-// True: the call is the first of its kind, and is to be run. False: it has been answered, or waits.
+// Returns true if the call is the first one, and must run. Otherwise it has been answered, or
+// waits.
 bool ServerLink::begin_once(ServedCall& call) noexcept {
   if (!server_.clients.keeps_replies()) [[unlikely]] {
     ++server_.clients.counters().replay_unprotected;
@@ -28,9 +29,10 @@ bool ServerLink::begin_once(ServedCall& call) noexcept {
     case ReplayCache::Verdict::kRun:
       return true;
     case ReplayCache::Verdict::kWait:
-      waiting_.push_front(call);  // newest first, as in its entry: withdraw() finds them soon
+      // newest first, as in its entry, so that withdraw() finds them soon
+      waiting_.push_front(call);
       if (state() > runtime::LinkState::kUp)
-        release_waiting();  // on_down() was before
+        release_waiting();  // on_down() was called before
       return false;
     case ReplayCache::Verdict::kSeen:
       break;
@@ -45,7 +47,7 @@ bool ServerLink::begin_once(ServedCall& call) noexcept {
   return false;
 }
 
-// Those that waited are answered on the cores of their own connections.
+// Calls that waited are answered on the cores of their own connections.
 void ServerLink::end_once(ServedCall& call, bool whole) noexcept {
   RRDK_ASSERT(call.replay != nullptr);
   ServedCall* waiter =
@@ -62,13 +64,13 @@ void ServerLink::end_once(ServedCall& call, bool whole) noexcept {
   }
 }
 
-// With what the first one was answered.
+// Answers as the first call was answered.
 void ServerLink::answer_again(ServedCall& call) noexcept {
   restart_reply(call);
   switch (client_.replays.take(call, lane_, server_.runtime.memory)) {
     case ReplayCache::Answer::kKept:
       if (!call.results->ok())
-        return drop(call);  // no buffers: to say SYSTEM_ERR would be false
+        return drop(call);  // no buffers: SYSTEM_ERR would be wrong
       call.answer = Answer::kResults;
       return send(call);
     case ReplayCache::Answer::kNotKept:
@@ -78,7 +80,7 @@ void ServerLink::answer_again(ServedCall& call) noexcept {
   }
 }
 
-// Nobody takes their replies any more. Those that are already woken come by themselves.
+// Their replies can no longer be sent. Calls that have already been woken return by themselves.
 void ServerLink::release_waiting() noexcept {
   for (ServedCall& call : waiting_) {
     if (!client_.replays.withdraw(call))

@@ -9,10 +9,10 @@ namespace rrdk::server {
 
 namespace {
 
-// Of failures that a client is remembered for.
+// Failures that are remembered for a client.
 constexpr size_t kMostFailures = 64;
 
-// Of calls that are forgotten at once: each that comes makes up for itself, and more.
+// Calls that are forgotten at once: more than the one that comes.
 constexpr uint32_t kMostExpired = 4;
 
 }  // namespace
@@ -21,7 +21,7 @@ ReplayCache::ReplayCache(const ReplayOptions& options, uint32_t exposed, ReplayR
                          ReplayCounters& counters)
     : options_(options), exposed_(exposed), room_(room), counters_(counters) {}
 
-// What it still knows is forgotten with its client.
+// What the cache still knows is forgotten with its client.
 ReplayCache::~ReplayCache() {
   while (!left_.empty())
     forget(static_cast<LeftEntry&>(*left_.front()));
@@ -31,9 +31,9 @@ ReplayCache::~ReplayCache() {
   }
 }
 
-// With it comes what its first calls need, so that these do not depend on what others take
-// meanwhile; but only where half of all is left, so that connections without calls do not take what
-// those with calls need.
+// A connection gets what its first calls need when it comes, so that these do not depend on what
+// others take meanwhile; but only if half of all memory is left, so that connections without calls
+// do not take what those with calls need.
 ReplayLane* ReplayCache::enter(uint64_t now_ns, bool late) noexcept {
   std::lock_guard lock(lock_);
   expire(now_ns, kMostExpired);
@@ -48,7 +48,7 @@ ReplayLane* ReplayCache::enter(uint64_t now_ns, bool late) noexcept {
     lane.prepaid = kPrepaid - ReplayLane::kFirstRing;
     lane.prepaid_ring = ReplayLane::kFirstRing;
   }
-  // A lane that is made later than its connection counts as older than the lanes that were there
+  // A lane that is made later than its connection counts as older than the lanes that existed
   // before it.
   lane.number = late ? 0 : ++lanes_made_;
   lane.place = fresh.begin();
@@ -67,15 +67,15 @@ void ReplayCache::leave(ReplayLane* lane, uint64_t now_ns) noexcept {
   settle(*lane);
 }
 
-// After a connection has ended, and once none of its calls runs or is looked at: keeps the calls
-// that can still be repeated, and frees the lane.
+// Called after a connection has ended and none of its calls runs or is pinned: keeps the calls that
+// can still be repeated, and frees the lane.
 void ReplayCache::settle(ReplayLane& lane) noexcept {
   if (lane.in_use || lane.busy())
     return;
   lane.forget_but_last(has_elders(lane));
   while (ReplayEntry* entry = lane.oldest()) {
     if (!leave_behind(lane, *entry))
-      return;  // the heap has nothing: the lane stays
+      return;  // the heap has no memory: the lane stays
   }
   entries_ -= lane.capacity();
   room_.give(lane.charged);
@@ -124,9 +124,9 @@ bool ReplayCache::grow(ReplayLane& lane) noexcept {
   return true;
 }
 
-// Before a reply of so many bytes is kept. Each connection has a ring for one reply at least; it
-// grows only where there is plenty, for what rings have they keep, and entries need the rest.
-// Otherwise a reply pushes out older ones of its ring.
+// Called before a reply of `size` bytes is kept. Each connection has a ring for at least one reply.
+// The ring grows only if there is plenty of memory, since rings never shrink, and entries need the
+// rest. Otherwise a reply replaces older ones of its ring.
 void ReplayCache::fit_ring(ReplayLane& lane, uint64_t size) noexcept {
   const uint64_t more = lane.ring_lacks(size);
   if (more == 0)
@@ -152,7 +152,7 @@ bool ReplayCache::charge(ReplayLane& lane, uint64_t bytes) noexcept {
   return true;
 }
 
-// Where it is urgent, replies of connections that have ended make room, if they have enough.
+// If it is urgent, replies of connections that have ended are dropped, if those are enough.
 bool ReplayCache::take(ReplayLane& lane, uint64_t bytes, bool urgent) noexcept {
   while (!room_.take(bytes)) {
     if (!expire_oldest() && !(urgent && reply_bytes_ >= bytes && drop_oldest_reply()))
@@ -167,7 +167,7 @@ void ReplayCache::discharge(ReplayLane& lane, uint64_t bytes) noexcept {
   room_.give(bytes);
 }
 
-// That its call ran stays known.
+// It is still known that the call ran.
 bool ReplayCache::drop_oldest_reply() noexcept {
   auto has_reply = [](const ReplayEntry* entry) { return entry->state == State::kDone; };
   while (oldest_reply_ != nullptr && !has_reply(oldest_reply_))
@@ -198,7 +198,7 @@ void ReplayCache::forget(LeftEntry& left) noexcept {
   delete &left;
 }
 
-// It was asked for again, on a connection that has no room for it.
+// The call was repeated on a connection that has no space for it.
 void ReplayCache::renew(LeftEntry& left) noexcept {
   if (oldest_reply_ == &left)
     oldest_reply_ = left.links.next;
@@ -209,7 +209,7 @@ void ReplayCache::renew(LeftEntry& left) noexcept {
     oldest_reply_ = &left;
 }
 
-// False: the oldest may yet be repeated.
+// Returns false if the oldest may still be repeated.
 bool ReplayCache::expire_oldest() noexcept {
   if (left_.empty())
     return false;

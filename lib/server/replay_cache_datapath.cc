@@ -10,7 +10,7 @@ namespace rrdk::server {
 
 namespace {
 
-// Of the arguments: enough to tell calls apart that agree in their XID by chance.
+// Bytes of the arguments: enough to tell calls apart that agree in their XID by chance.
 constexpr uint32_t kHashedArgs = 256;
 constexpr uint32_t kHashedWords = 7;
 
@@ -47,7 +47,7 @@ bool ReplayCache::find_failure(uint32_t xid, uint64_t connection, uint64_t now_n
   return found != failures_.end() && found->connection != connection;
 }
 
-// A call that matches an entry whose time window is over is no repetition, but a new call that
+// A call that matches an entry whose time window is over is not a repetition, but a new call that
 // looks like the old one.
 ReplayEntry* ReplayCache::find(uint32_t xid, const Fingerprint& fingerprint) noexcept {
   ReplayEntry* entry = index_.find(xid, fingerprint);
@@ -97,7 +97,7 @@ ReplayCache::Verdict ReplayCache::begin(ServedCall& call, ReplayLane* lane,
   return Verdict::kSeen;
 }
 
-// kRun: the lane has a free entry.
+// With kRun, the lane has a free entry.
 ReplayCache::Verdict ReplayCache::find_room(ReplayLane& lane) noexcept {
   // Even if entries that had been set aside are free again: they are kept for entries that will be
   // set aside.
@@ -154,7 +154,7 @@ bool ReplayCache::withdraw(ServedCall& waiter) noexcept {
   return true;
 }
 
-// None where it is not kept.
+// Empty if it is not kept.
 std::span<const std::byte> ReplayCache::reply_of(const ReplayEntry& entry) const noexcept {
   if (entry.state != State::kDone)
     return {};
@@ -163,8 +163,8 @@ std::span<const std::byte> ReplayCache::reply_of(const ReplayEntry& entry) const
   return {static_cast<const LeftEntry&>(entry).reply.get(), entry.length};
 }
 
-// A finished entry, which only its caller has pinned: so that it stays where it is while room is
-// made for it. False: there is none.
+// Takes over a finished entry that only its caller has pinned, so that it stays where it is while
+// space is made. Returns false if there is no space.
 bool ReplayCache::take_over(ReplayLane& lane, ReplayEntry& entry, bool early) noexcept {
   if (find_room(lane) != Verdict::kRun)
     return false;
@@ -286,7 +286,8 @@ void ReplayLane::unlink(ReplayEntry& entry) noexcept {
   asides_ -= entry.set_aside;
 }
 
-// A finished entry ends. What it has of the ring is free when all older ones have ended.
+// Removes a finished entry. Its part of the ring becomes free when all older entries have been
+// removed.
 void ReplayLane::release(ReplayEntry& entry) noexcept {
   unlink(entry);
   index_.erase(entry);
@@ -315,7 +316,7 @@ ReplayEntry* ReplayLane::oldest_reply() noexcept {
   return oldest_reply_;
 }
 
-// A reply lies in one run: the rest of the ring before its end may have to be left out.
+// A reply is one run: the rest of the ring before its end may have to be skipped.
 uint64_t ReplayLane::taken_with(uint64_t size) noexcept {
   const ReplayEntry* oldest = oldest_reply();
   if (oldest == nullptr)
@@ -380,7 +381,7 @@ struct Run {
   Kind kind;
 };
 
-constexpr uint32_t kCount = 4;  // bytes of an item's count
+constexpr uint32_t kCount = 4;  // size of an item's count
 
 // Without the count of the item that follows, which is the last word before it.
 uint32_t kept_length(std::span<const Piece> reply, size_t i) {

@@ -29,7 +29,7 @@ using server::Sweeper;
 
 namespace {
 
-// Often enough that no time-out is missed by more than a quarter; 0: there are none.
+// Often enough that no time-out is exceeded by more than a quarter; 0: there are no time-outs.
 uint64_t sweep_period_ns(const ServerLimits& limits) {
   constexpr uint64_t kMillisecondNs = 1'000'000;
   constexpr uint64_t kLongestNs = 1'000 * kMillisecondNs;
@@ -58,12 +58,12 @@ Server::Impl::Impl(Runtime::Impl& runtime_in, const ServerOptions& options_in)
       growth(runtime_in.memory, receive_bytes(options_in)),
       cores_(runtime_in.cores.size()),
       links_(runtime_in.cores.size()) {
-  if (options.rfc5666.enabled)  // the first service: there is nothing that it could clash with
+  if (options.rfc5666.enabled)  // the first service, so it cannot conflict with another
     std::ignore = services.add(server::config_service(options.rfc5666));
 }
 
 Result<void> Server::Impl::add_service(const Service& service) {
-  // Connections that are there have not set anything aside for their calls.
+  // Connections that exist have reserved nothing for their calls.
   if (listened_ && options.replay.entries != 0 && !clients.keeps_replies() &&
       !std::ranges::all_of(service.procedures, &Procedure::idempotent))
     return fail(Errc::kInvalidArgument,
@@ -72,7 +72,7 @@ Result<void> Server::Impl::add_service(const Service& service) {
   return services.add(service);
 }
 
-// A core that waits for cores waits for itself.
+// A core that waited for cores would wait for itself.
 Result<void> Server::Impl::remove_service(uint32_t program, uint32_t version) {
   if (listened_ && Runtime::Impl::in_handler())
     return fail(Errc::kInvalidArgument,
@@ -143,7 +143,7 @@ Result<std::string> Server::Impl::listen(const std::string& uri, const Found& pl
   if (!listener)
     return tl::unexpected(base::about(uri, listener.error()));
   std::lock_guard lock(listening_mutex_);
-  if (auto open = check_open(); !open) {  // not any more
+  if (auto open = check_open(); !open) {  // no longer
     (*device)->unlisten(*listener);
     return tl::unexpected(open.error());
   }
@@ -157,10 +157,10 @@ void Server::Impl::listen_start(const std::string& uri, Listening listening, voi
     first_core().post([this, listening, argument, outcome = std::move(outcome)]() mutable {
       if (listening != nullptr && !abandoned())
         listening(std::move(outcome), argument);
-      asides_.fetch_sub(1, std::memory_order_release);  // the last: the Impl may go now
+      asides_.fetch_sub(1, std::memory_order_release);  // last: the Impl may be destroyed now
     });
   };
-  // A name that takes its time keeps nothing else of the helper thread waiting.
+  // A name that takes long to resolve delays nothing else on the helper thread.
   const auto place = std::make_shared<Found>();
   auto asked = runtime.searches.start(
       {.host = base::parse_uri(uri).value_or(base::Uri{}).host,
@@ -204,10 +204,10 @@ void Server::Impl::remove(ServerLink& link) {
   clients.leave(client, base::Tsc::now_ns());
   core.assigned().fetch_sub(1, std::memory_order_relaxed);
   if (!next || next->link != nullptr)
-    present_.fetch_sub(1, std::memory_order_relaxed);  // else its place is the next one's
-  if (next)                                            // what counts as a connection, too
+    present_.fetch_sub(1, std::memory_order_relaxed);  // otherwise the next one gets its place
+  if (next)                                            // including what counts as a connection
     follow(core, *next);
-  connections_.fetch_sub(1, std::memory_order_release);  // last: the Impl may go now
+  connections_.fetch_sub(1, std::memory_order_release);  // last: the Impl may be destroyed now
 }
 
 Stats Server::Impl::stats() const {
@@ -226,8 +226,8 @@ Stats Server::Impl::stats() const {
   return sum;
 }
 
-// The visitor is the program's, and may take its time: it runs in no read section, which would hold
-// up what others free.
+// The visitor is the program's, and may take long: it runs in no read section, which would delay
+// what others free.
 void Server::Impl::visit(const std::function<void(const ConnectionInfo&)>& visitor) const {
   constexpr size_t kVisitedAtOnce = 32;
   const std::vector<uint64_t> ids = links_.ids();
@@ -248,7 +248,7 @@ void Server::Impl::visit(const std::function<void(const ConnectionInfo&)>& visit
   }
 }
 
-// On its core, where it cannot go meanwhile.
+// On its core, where it cannot be destroyed meanwhile.
 Result<void> Server::Impl::close(uint64_t id, const std::string& reason) {
   PollCore* core = nullptr;
   {

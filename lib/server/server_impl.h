@@ -36,23 +36,23 @@ namespace rrdk::server {
 Result<void> check(const ServerOptions& options, const Memory& memory);
 Result<void> check(const ServerLimits& limits);
 
-// Bytes and number of the Receives of a connection that has not begun to grow.
+// The size and number of the Receives of a connection that has not begun to grow.
 uint32_t receive_bytes(const ServerOptions& options);
 uint32_t receives_of(const ServerOptions& options);
-// What a connection is granted at first where Receives are shared; 0: they are not to be.
+// The credits that a connection is granted at first if Receives are shared; 0: they are not shared.
 uint32_t first_credits(const ServerOptions& options);
 // Replies of one connection that its client may have yet to read, by RDMA Read.
 uint32_t exposed_replies(const ServerOptions& options);
-// Calls that one connection may have without having seen their replies.
+// Calls that one connection may have whose replies it has not seen.
 uint32_t outstanding_calls(const ServerOptions& options);
 
-// What the duplicate request caches of all clients may have.
+// What the duplicate request caches of all clients may use.
 ReplayBounds replay_bounds(const ServerOptions& options, Memory& memory);
 
 // The server's side of the Connection Configuration Protocol (RFC 5666 section 6): a service that a
-// Server has when RFC 5666's compatibility mode is on.
+// Server has if RFC 5666's compatibility mode is on.
 //
-// `options` outlives the Server.
+// `options` must outlive the Server.
 Service config_service(const Rfc5666ServerOptions& options);
 
 Result<void> check(const ServerOptions& options, const Rfc5666ServerOptions& mode);
@@ -63,7 +63,7 @@ namespace rrdk {
 
 namespace server {
 
-// What a server counts of its connections as they come and go, on whichever core.
+// What a server counts when connections come and go, on any core.
 struct ServerCounters {
 #define RRDK_SERVER_COUNTER(id, enumerator, name, text) base::SharedCount name;
 #include "rrdk/counter_table.h"
@@ -79,7 +79,7 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   ServerLimits limits() const;
   Result<void> set_limits(const ServerLimits& limits);
   Result<std::string> listen(const std::string& uri);
-  using Found = Result<std::unique_ptr<fabric::Place>>;  // where an address leads
+  using Found = Result<std::unique_ptr<fabric::Place>>;  // the target of an address
   Result<std::string> listen(const std::string& uri, const Found& place);
   void listen_start(const std::string& uri, Listening listening, void* argument);
   void stop_listening();
@@ -89,9 +89,9 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   uint32_t drain(uint32_t timeout_ms);
   void drain_start(uint32_t timeout_ms, Drained drained, void* argument);
   void close_start(Done closed, void* argument);
-  // The end of the Server; what is left after it goes by itself.
+  // Ends the Server; what is left after it is destroyed later.
   void let_go();
-  // Its program is gone: nothing of that may be called. Any thread.
+  // Whether its program has destroyed it: nothing of the program may be called then. Any thread.
   bool abandoned() const noexcept { return abandoned_.load(std::memory_order_relaxed); }
 
   Stats stats() const;
@@ -101,14 +101,14 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   void on_connect_request(runtime::OpenDevice& device,
                           std::unique_ptr<fabric::ConnectRequest> request) override;
   void on_shortage() override;
-  // The link's core: nothing refers to it any more but readers of the table. Retires it.
+  // The link's core: only readers of the table still refer to the link. Retires it.
   void remove(server::ServerLink& link);
 
-  const runtime::RuntimeUse runtime_use;  // goes last
+  const runtime::RuntimeUse runtime_use;  // destroyed last
   Runtime::Impl& runtime;
   const ServerOptions options;
   service::ServiceTable services;
-  // Of `options`, as set_limits() has changed them since.
+  // The limits in `options`, as changed by set_limits() since.
   struct Limits {
     std::atomic<uint32_t> max_connections, max_connections_per_client, first_call_timeout_ms,
         idle_timeout_ms, send_timeout_ms;
@@ -122,11 +122,11 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   const std::shared_ptr<server::BackwardClients> backward_clients =
       std::make_shared<server::BackwardClients>();
   server::ServerCounters counters;
-  base::LogLimit failures;  // of connections, by the peer's doing
+  base::LogLimit failures;  // of connections, caused by the peer
   base::LogLimit stalls;
-  base::LogLimit idlers;       // silent ones, too
+  base::LogLimit idlers;       // including silent ones
   base::LogLimit growths;      // that were refused
-  base::LogLimit unprotected;  // calls that were not run, or run all the same
+  base::LogLimit unprotected;  // calls that were not run, or were run nevertheless
   base::LogLimit ways_made;    // clients that were forgotten early
 
  private:
@@ -134,7 +134,7 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
     runtime::OpenDevice* device;
     fabric::Listener* listener;
   };
-  // Of one core, used by it alone.
+  // The data of one core, used only by that core.
   struct Core {
     server::Sweeper sweeper;
   };
@@ -144,8 +144,8 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   void start();
   void set_sweeps(const ServerLimits& limits);
   server::Visitor visitor_of(const fabric::ConnectRequest& request) const;
-  // A request has arrived; its device is locked. let_in() is for one that has a place, which counts
-  // already.
+  // Called when a request has arrived; its device is locked. let_in() is for a request that has a
+  // place, which already counts.
   void seek_place(const server::Newcomer& newcomer);
   void let_in(const server::Newcomer& newcomer);
   // On its core: open() asks the program whether it wants the connection. accept(), which may be
@@ -156,10 +156,11 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   // After an error, `lack` is what would have to be freed for it, if that can help.
   Result<void> try_accept(server::ServerLink& link, fabric::ConnectRequest& request,
                           std::optional<server::Lack>& lack);
-  // Whether any are accepted: we are neither closing nor draining. Errors: kShutdown.
+  // Whether connections are accepted: the server is neither closing nor draining. Errors:
+  // kShutdown.
   Result<void> check_open() const;
-  // What the core has of the device for all its connections; null: they do not share Receives.
-  // Errors: as of the device.
+  // Returns what the core has of the device for all its connections; null: they do not share
+  // Receives. Errors: the device's.
   Result<runtime::SharedReceives*> equip(runtime::PollCore& core,
                                          runtime::OpenDevice& device) const;
   // Whether another connection may have its Receives. Errors: kNoMemory.
@@ -168,23 +169,23 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   // Receives that one connection takes when it comes, idle or not.
   uint32_t receives_at_first(bool private_receives) const;
   uint32_t most_of_one_client(const runtime::OpenDevice& device) const;
-  // The link is accepted later, when another connection has gone, or after a time. False: nothing
-  // that could go would help.
+  // Has the link accepted later, when another connection has ended, or after a time. Returns false
+  // if no connection's end would help.
   bool await_room(server::ServerLink& link, const Request& request, server::Lack lack);
   bool try_later(server::ServerLink& link, const Request& request);
-  // Whether one may be closed for want of descriptors. False: one was, and it is not known that it
-  // helped.
+  // Whether a connection may be closed for lack of descriptors. Returns false if one was closed,
+  // and it is not known whether that helped.
   bool begin_trial();
   void end_trial() { trial_until_ns_.store(0, std::memory_order_relaxed); }
   // Closes a connection that never made a call and whose end helps the newcomer, which follows it.
-  // False: no connection would help.
+  // Returns false if no connection's end would help.
   bool make_room(const server::Newcomer& newcomer);
   void close_for(uint64_t id, const server::Newcomer& newcomer);  // on its core
   void close_silent(server::ServerLink& link);
   void try_again(const server::Newcomer& newcomer);
   void drop(const server::Newcomer& newcomer);
   void follow(const runtime::PollCore& here, const server::Newcomer& newcomer);
-  void go_on(const server::Newcomer& newcomer);  // its link, on that one's core
+  void go_on(const server::Newcomer& newcomer);  // its link, on that link's core
   void turn_away(const server::Newcomer& newcomer, const std::string& reason);
   void refuse_for_the_gone(fabric::ConnectRequest& request);
   void refuse_for_client(fabric::ConnectRequest& request, uint32_t most);
@@ -205,7 +206,7 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
     Drained drained;
     void* argument;
     bool cut = false;   // time was up: the rest is being closed
-    uint32_t rest = 0;  // how many that were
+    uint32_t rest = 0;  // the number of those
   };
   struct Close {
     Done closed;
@@ -239,25 +240,25 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   runtime::EngineOptions engine_options_;
   std::atomic<bool> closing_ = false;
   std::atomic<bool> draining_ = false;
-  // Connections, and requests on their way to a core: the Impl lives until there are none.
+  // Connections, and requests on their way to a core: the Impl exists until none is left.
   std::atomic<uint32_t> connections_ = 0;
-  std::atomic<uint32_t> tasks_ = 0;   // of ours, that cores have still to do
-  std::atomic<uint32_t> asides_ = 0;  // what the helper thread has to do, and to tell
+  std::atomic<uint32_t> tasks_ = 0;   // of ours, that cores have still to run
+  std::atomic<uint32_t> asides_ = 0;  // what the helper thread has to do and report
   std::atomic<bool> closed_ = false;
   std::shared_ptr<Impl> self_;  // once detached
   std::atomic<bool> abandoned_ = false;
-  // Of core 0's thread.
+  // For core 0's thread only.
   std::vector<Removal> removals_;
   std::vector<Drain> drains_;
   std::vector<Close> closes_;
   LookTimer look_timer_;
-  uint64_t next_look_ns_ = 0;  // from one look to the next
+  uint64_t next_look_ns_ = 0;  // between one look and the next
   bool forgotten_ = false;     // by all cores
-  bool telling_ = false;       // of the close
+  bool telling_ = false;       // in the callback of the close
   bool detached_ = false;      // the Server is gone, and has not waited
 
   std::atomic<uint32_t> present_ = 0;  // of connections_: without requests that wait for a place
-  std::atomic<uint64_t> trial_until_ns_ = 0;  // 0: none goes on (begin_trial())
+  std::atomic<uint64_t> trial_until_ns_ = 0;  // 0: none is in progress (begin_trial())
   base::LogLimit refusals_;
   server::LinkTable links_;
 };

@@ -53,7 +53,7 @@ void ServerLink::tell_closed() {
     options.on_close(*this, ending(), options.connection_argument);
 }
 
-// The engine has no call any more that is still to come up: those are left that workers have.
+// The engine delivers no further call: only those that workers have are left.
 void ServerLink::on_last_call() {
   if (opened_ && all_entered())
     tell_closed();
@@ -136,8 +136,8 @@ void ServerLink::request_receive_size(uint32_t bytes) {
     auto* link = static_cast<ServerLink*>(core.find(id));
     if (link == nullptr)
       return;
-    // With a client of another implementation a smaller size would strand the replies to calls that
-    // are on their way, for want of a Reply chunk.
+    // With a client of another implementation a smaller size would leave the replies to calls in
+    // flight without a Reply chunk that they need.
     bool may_ask = link->state() == runtime::LinkState::kUp &&
                    bytes >= link->engine().properties().peer().receive_size;
     if (may_ask && link->engine().request_receive_size(bytes))
@@ -163,7 +163,7 @@ rrdk::ReceiveSizes ServerLink::receive_size_report() const {
 }
 
 // The connection got no lane when it came, or this is its client's first call that must not run
-// twice. Returns what it still lacks; null: it has both.
+// twice. Returns what is still lacking; null: nothing.
 const char* ServerLink::prepare_once() noexcept {
   if (!client_.has_place) {
     const ClientTable::Place place = server_.clients.take_place(client_, core().now());
@@ -185,7 +185,8 @@ void ServerLink::tell_of_way() {
         server_.options.replay.min_window_ms, peer_name().c_str(), base::and_more(*left_out).text);
 }
 
-// A call that could not be told from its repetition. True: the program wants it to be run.
+// For a call that could not be told from its repetition. Returns true if the program wants it to
+// run.
 bool ServerLink::runs_unprotected(ServedCall& call, const char* lacks) noexcept {
   if (!server_.options.replay.run_unprotected || !client_.known) {
     refuse_unprotected(call, lacks);
@@ -224,7 +225,7 @@ void ServerLink::drain() {
   core().mark_dirty(*this);
 }
 
-// Counted from the first look that finds it so: never too long.
+// Counted from the first check that finds it so: never too long.
 uint64_t ServerLink::Standstill::look(bool holds, uint64_t count, uint64_t now_ns) noexcept {
   if (!holds) {
     since_ns = 0;
@@ -291,7 +292,7 @@ void ServerLink::check_timeouts(uint64_t now_ns) {
   }
 }
 
-// One line for each, of the same words as on_close and visit() have. Peers come and go; one that
+// One line for each connection, in the terms of on_close and visit(). Peers come and go; one that
 // breaks rules, or takes nothing, is worth a warning.
 void ServerLink::log_end(const Ending& ending) {
   const bool broken =

@@ -1,6 +1,6 @@
-// A connection as the server sees it: a service::Dispatcher that also knows of clients that come
-// and go, and of how large its Receives may become. Calls of procedures that are not idempotent are
-// handled in repeat_datapath.cc.
+// A connection as the server sees it: a service::Dispatcher that also knows about clients that come
+// and go, and about how large its Receives may become. repeat_datapath.cc handles calls of
+// procedures that are not idempotent.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@
 
 namespace rrdk::server {
 
-// One buffer in so many of a class that Receives use stays for calls and replies.
+// One buffer in this many of a class that Receives use is kept for calls and replies.
 constexpr uint32_t kShareKeptForCalls = 4;
 
 // Buffers of one class.
@@ -36,14 +36,13 @@ struct GrowthShare {
   uint32_t buffer_size = 0;
   uint32_t buffers = 0;
 };
-// What one connection has been granted, until it ends: Receives that shrink, or grow on, keep their
-// buffers until the peer uses them.
+// What one connection has been granted, until it ends: Receives that shrink, or continue to grow,
+// keep their buffers until the peer uses them.
 using GrowthShares = std::vector<GrowthShare>;
 
-// Room for Receives that grow (Version2ServerOptions::max_receive_size): which connections may, so
-// that together they leave buffers of the larger size classes for calls. What a connection may have
-// is set aside when its growth begins: its Receives take it one by one, as the smaller ones are
-// used.
+// Decides which connections' Receives may grow (Version2ServerOptions::max_receive_size), so that
+// together they leave buffers of the larger size classes for calls. What a connection may have is
+// reserved when its growth begins: its Receives take it one by one, as the smaller ones are used.
 //
 // Any thread.
 class Growth {
@@ -51,8 +50,8 @@ class Growth {
   // Receives have `bytes` before they grow.
   Growth(const Memory& memory, uint32_t bytes) : memory_(memory), bytes_(bytes) {}
 
-  // `receives` of that size, for the connection that has `shares`. With an error nothing has
-  // changed. Errors: kNoMemory.
+  // Reserves `receives` of that size for the connection that has `shares`. After an error nothing
+  // has changed. Errors: kNoMemory.
   Result<void> take(uint32_t bytes, uint32_t receives, GrowthShares& shares);
   void give_back(GrowthShares& shares);
 
@@ -67,12 +66,12 @@ using engine::ServedCall;
 
 constexpr size_t kNowhere = SIZE_MAX;  // in the Sweeper's list
 
-// Who wants to come in, and may wait until another connection goes: a request that has no place
-// yet, or a link that lacks something else. One of which nothing is known yet has neither.
+// A connection that may have to wait until another one ends: a request that has no place yet, or a
+// link that lacks something else. If nothing is known about it yet, it has neither.
 struct Newcomer {
   runtime::OpenDevice* device = nullptr;
   std::shared_ptr<fabric::ConnectRequest> request;
-  Client* client = nullptr;  // of which it counts as a connection already
+  Client* client = nullptr;  // the client for which it already counts as a connection
   ServerLink* link = nullptr;
   Lack lack = Lack::kConnections;
 };
@@ -86,7 +85,7 @@ class ServerLink final : public runtime::Link,
              runtime::OpenDevice& device, Peer peer);
   ~ServerLink() override { gone->fetch_sub(1, std::memory_order_relaxed); }
 
-  using Link::id;  // as ServerConnection has them, too
+  using Link::id;  // as ServerConnection's
   using Link::note_ending;
   using Link::peer;
   using ServerConnection::info;
@@ -95,14 +94,15 @@ class ServerLink final : public runtime::Link,
   // but may still be read.
   void leave();
 
-  // Before accept(). Asks the program whether it wants the connection. Errors: as it says.
+  // Before accept(). Asks the program whether it wants the connection. Errors: the program's.
   Result<void> open();
-  // Before accept(): takes what the connection needs of its client's cache, unless it has that.
+  // Before accept(): takes what the connection needs of its client's cache, unless it already has
+  // that.
   void take_lane();
-  // Ends it by the program's wish; before it is accepted, refused() tells.
+  // Ends it at the program's request; before it is accepted, refused() is true then.
   void close_for(const std::string& reason);
   Result<void> refused() const;
-  // Tells the program of the end, once, if it was told of the beginning.
+  // Reports the end to the program, once, if the beginning was reported.
   void tell_closed();
 
   void on_call(engine::ServedCall& call) override { take(call); }
@@ -114,38 +114,41 @@ class ServerLink final : public runtime::Link,
   void on_access_failed(uint32_t xid) override;
   bool failed_before(uint32_t xid) override;
 
-  // Once accepted: calls may be made of this client.
+  // Once accepted: calls may be made to this client.
   void open_way_back();
   Result<std::shared_ptr<BackwardClient>> backward_client() override;
-  // Any thread that has a call. What they ask for is done on the core, if the link is there then.
+  // Any thread that has a call. The request is carried out on the core, if the link still exists
+  // then.
   void request_receive_size(uint32_t bytes) override;
   void raise_receive_size(uint32_t bytes) override;
   rrdk::ReceiveSizes receive_size_report() const override;
 
-  // No further calls; ends when those that are here have been answered.
+  // Takes no further calls; ends when those that are here have been answered.
   void drain();
-  // Ends if it has been idle, or has not taken its replies, for too long. The core's Sweeper.
+  // Ends it if it has been idle, or has not taken its replies, for too long. Called by the core's
+  // Sweeper.
   void check_timeouts(uint64_t now_ns);
 
   // Any thread: whether its client has ever made a call.
   bool has_called() const;
 
-  // Links of this server that have left its table, and that readers of it may still have. They may
-  // outlive the server.
+  // The number of links of this server that have left its table, and that readers of the table may
+  // still have. They may outlive the server.
   const std::shared_ptr<std::atomic<uint32_t>> gone;
   LinkNode in_table = LinkNode(*this);
   size_t in_sweeper = kNowhere;
 
-  // It is accepted. Read by any core.
+  // It has been accepted. Read by any core.
   std::atomic<bool> settled = false;
-  // Until then: connections that were closed for it, and times that it waited for descriptors.
+  // Until then: connections that were closed for it, and how often it waited for descriptors.
   uint32_t closed_for_it = 0;
   uint32_t tries = 0;
   SilentLinks::Place silent;          // the table's
-  std::optional<Newcomer> successor;  // for which it has been closed
+  std::optional<Newcomer> successor;  // for which this one has been closed
 
   Server::Impl& server() noexcept { return server_; }
-  // Who finds the link in the table may only compare their addresses: they go before it is freed.
+  // Readers that find the link in the table may only compare these addresses: the objects are
+  // destroyed before the link is freed.
   Client& client() const noexcept { return client_; }
   const Origin& origin() const noexcept { return origin_; }
 
@@ -167,38 +170,38 @@ class ServerLink final : public runtime::Link,
   void release_waiting() noexcept;
   void log_end(const Ending& ending);
 
-  // How long a condition has held without progress, where a count shows progress.
+  // Measures how long a condition has held without progress, where a count shows progress.
   struct Standstill {
     uint64_t seen = 0;
     uint64_t since_ns = 0;
 
-    // For how long `count` has been the same while `holds`.
+    // Returns for how long `count` has been unchanged while `holds`.
     uint64_t look(bool holds, uint64_t count, uint64_t now_ns) noexcept;
   };
 
   Server::Impl& server_;
   Client& client_;
   const Origin& origin_;        // the client's
-  ReplayLane* lane_ = nullptr;  // null: there is no cache, or no room in it
-  // Calls that wait for one that they repeat.
+  ReplayLane* lane_ = nullptr;  // null: there is no cache, or no memory in it
   service::PlainCalls plain_calls_{*this, *this};
+  // Calls that wait for one that they repeat.
   base::List<ServedCall, &ServedCall::waiting> waiting_;
-  std::shared_ptr<BackwardClient> backward_;  // null: no calls are made of it
+  std::shared_ptr<BackwardClient> backward_;  // null: no calls are made to the client
   BackwardClient::Impl* back_ = nullptr;      // of that
   runtime::SizeRequests size_requests_;
   GrowthShares grown_;
   Standstill idle_;
   Standstill sending_;
-  bool opened_ = false;  // the program was told of it, and not yet of its end
+  bool opened_ = false;  // the program was told about it, and not yet about its end
   bool seen_to_call_ = false;
 };
 
-// Of an idle connection there is little more: what it has allocated (test/engine/idle_test.cc).
+// An idle connection takes little more: what it has allocated (test/engine/idle_test.cc).
 static_assert(sizeof(ServerLink) <= 4096);
 
-// Looks after the connections of one core: ends those that are idle, or take no replies, for longer
-// than the server's limits allow. Costs nothing per call: it compares what the engine counts; of
-// many connections an eighth at once, so that no pass takes long.
+// Watches the connections of one core: ends those that are idle, or take no replies, for longer
+// than the server's limits allow. Costs nothing per call: it compares what the engine counts. If
+// there are many connections, it checks an eighth at a time, so that no pass takes long.
 class Sweeper final : public runtime::Chore {
  public:
   // The core's thread.
@@ -208,7 +211,7 @@ class Sweeper final : public runtime::Chore {
     link.in_sweeper = links_.size();
     links_.push_back(&link);
   }
-  // The last one takes its place: the look that goes on may miss that one.
+  // The last link takes its place, so the check in progress may miss that link.
   void remove(ServerLink& link) {
     if (link.in_sweeper == kNowhere)
       return;
@@ -224,7 +227,7 @@ class Sweeper final : public runtime::Chore {
       last_look_ns_ = now_ns;
       return;
     }
-    // A core that sleeps looks once a second: at all of them.
+    // A core that sleeps checks once a second: all of its links.
     const bool seldom = now_ns - std::exchange(last_look_ns_, now_ns) > kSeldomNs;
     const size_t part = seldom ? links_.size() : std::max(kAtOnce, links_.size() / 8);
     const size_t end = std::min(links_.size(), next_ + part);
@@ -236,7 +239,7 @@ class Sweeper final : public runtime::Chore {
     next_ns_ = now_ns + period;
   }
 
-  // Between looks at all; 0: there are none. Any thread.
+  // The time between checks of all links; 0: no checks. Any thread.
   void set_period(uint64_t ns) noexcept { period_ns_.store(ns, std::memory_order_relaxed); }
 
  private:
@@ -244,7 +247,7 @@ class Sweeper final : public runtime::Chore {
   static constexpr uint64_t kSeldomNs = 100'000'000;
 
   std::vector<ServerLink*> links_;
-  size_t next_ = 0;  // of them, as far as this look has come
+  size_t next_ = 0;  // position of the check in progress
   std::atomic<uint64_t> period_ns_ = 0;
   uint64_t next_ns_ = 0;
   uint64_t last_look_ns_ = 0;

@@ -11,9 +11,9 @@ namespace rrdk::server {
 
 namespace {
 
-// Of more connections than this, so many are looked at, taken at random: to go through thousands
-// each time that a peer knocks would keep a core busy. A flood that is a tenth of all is missed by
-// one look in a thousand.
+// If there are more connections than this, this many are considered, taken at random: going through
+// thousands for each connection request would keep a core busy. One look in a thousand misses a
+// flood that makes up a tenth of all connections.
 constexpr size_t kMostSeen = 64;
 
 void count(Client& client) {
@@ -106,9 +106,10 @@ void SilentLinks::look(Group group, Links& links) {
   }
 }
 
-// Of those seen: the oldest one of the origin with most silent connections, and within it of the
-// client with most. So a flood makes way for itself, whatever addresses it comes from, and not at
-// the cost of a client that is about to make its first call. Those that have called leave for good.
+// Returns, from those seen, the oldest connection of the origin with most silent connections, and
+// within the origin of the client with most. So a flood makes way for itself, whatever addresses it
+// comes from, and not at the cost of a client that is about to make its first call. Connections
+// that have made a call are removed for good.
 ServerLink* SilentLinks::most_dispensable(const Client* newcomer) {
   auto rank = [&](const ServerLink& link) {
     const Client& client = link.client();
@@ -125,7 +126,7 @@ ServerLink* SilentLinks::most_dispensable(const Client* newcomer) {
   return first != seen_.end() ? *first : nullptr;
 }
 
-// None of an origin that has fewer than the newcomer's: a flood makes way for itself, or is
+// Takes none of an origin that has fewer than the newcomer's: a flood makes way for itself, or is
 // refused.
 SilentLinks::Victim SilentLinks::take(const Newcomer& newcomer) {
   const Client* const client = newcomer.client;

@@ -1,7 +1,8 @@
-// The connections of a server that have made no call yet, as far as it is known, and which of them
-// goes for a newcomer. Each client counts with those that it is about to have, too: so a burst of
-// requests takes no more from others than requests that come one by one. Cores add and remove them
-// when connections come and go; a first call costs nothing here, and is seen later.
+// The connections of a server that have not made a call yet, as far as is known, and the choice of
+// the one that is closed for a newcomer. Each client also counts with the connections that it is
+// about to have, so a burst of requests takes no more from others than requests that come one by
+// one. Cores add and remove connections when they come and go; a first call costs nothing here, and
+// is noticed later.
 #pragma once
 
 #include <array>
@@ -24,21 +25,21 @@ struct Client;
 struct Newcomer;
 class ServerLink;
 
-// What a newcomer lacks: a connection that goes, of whatever kind; buffers for its Receives; or one
-// of the queue pairs that its core may have of its device.
+// What a newcomer lacks: the end of any connection; buffers for its Receives; or one of the queue
+// pairs that its core may have of its device.
 enum class Lack : uint8_t { kConnections, kReceives, kQueuePairs };
 
 // Any thread.
 class SilentLinks {
  public:
-  // Of which connections one is chosen. Receives that connections share stay with their core and
-  // device; those of a connection's own go back to the memory, and are of use anywhere.
+  // The connections among which one is chosen. Receives that connections share stay with their core
+  // and device; those of a connection's own go back to the memory, and can be used anywhere.
   enum Group : uint8_t { kAll, kPrivateReceives, kOfCoreAndDevice };
   static constexpr size_t kGroups = 3;
 
   // kComing: it counts, and is in no group. kOut: neither.
   enum class State : uint8_t { kComing, kIn, kOut };
-  // A connection's places in its groups.
+  // A connection's positions in its groups.
   struct Place {
     State state = State::kComing;
     bool private_receives = false;
@@ -46,18 +47,19 @@ class SilentLinks {
   };
 
   struct Victim {
-    uint64_t id = 0;  // 0: there is none
+    uint64_t id = 0;  // 0: no connection
     runtime::PollCore* core = nullptr;
   };
 
-  // A newcomer of that client: its link is removed in the end, or it is given up before it has one.
+  // Expects a newcomer of that client: eventually its link is removed, or it is given up before it
+  // has one.
   void expect(Client& client);
   void give_up(Client& client);
-  // It has come; or it was taken out, and is not to go after all.
+  // Called when it has come, or when it was taken out and is not closed after all.
   void add(ServerLink& link, bool private_receives);
   // It goes, or has been seen to have called. Nothing happens if it is not here any more.
   void remove(ServerLink& link);
-  // Takes out the connection that is to go for the newcomer.
+  // Takes out the connection that is to be closed for the newcomer.
   Victim take(const Newcomer& newcomer);
 
  private:
@@ -79,7 +81,7 @@ class SilentLinks {
   Links all_;
   Links private_receives_;
   std::list<OfCoreAndDevice> of_core_and_device_;
-  Links seen_;  // in the look at some that goes on
+  Links seen_;  // in the current look at some links
   base::Random random_;
 };
 
