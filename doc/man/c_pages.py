@@ -29,6 +29,7 @@ PARTS = {
 INTRODUCTION = "rrdk.h"
 TITLE = re.compile(r"^/\* ---- (.*?) ---- \*/$", re.MULTILINE)
 COMMENT = re.compile(r"/\*\*.*?\*/[ \t]*\n", re.DOTALL)
+ANY_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 FUNCTION = re.compile(r"^(?!typedef|  )[\w* ]*?\b(rrdk_\w+)\(", re.MULTILINE)
 
 
@@ -101,7 +102,7 @@ def pages(header):
     made = {INTRODUCTION: page(INTRODUCTION, [], "RRDK from C", prose(plain(head)))}
     for title, part in zip(parts[::2], parts[1::2]):
         name, about = next(value for words, value in PARTS.items() if title.startswith(words))
-        functions = FUNCTION.findall(part)
+        functions = FUNCTION.findall(ANY_COMMENT.sub("", part))
         made[name] = page(name, functions, about, described(part.strip("\n")))
         made.update({function: f".so man3/{name}.3\n" for function in functions if function != name})
     return made

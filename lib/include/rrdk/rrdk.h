@@ -403,7 +403,7 @@ void rrdk_put_fixed(rrdk_encoder* encoder, const void* bytes, size_t length);
 void rrdk_put_string(rrdk_encoder* encoder, const char* text);
 /** opaque<> by reference: the bytes must not change for as long as Encoder::put_item() says. */
 void rrdk_put_item(rrdk_encoder* encoder, rrdk_span bytes, rrdk_ddp ddp);
-/** As above; the message takes the buffer over in any case. NULL makes it fail. */
+/** As rrdk_put_item(), but the message takes the buffer over, in any case. NULL makes it fail. */
 void rrdk_put_buffer(rrdk_encoder* encoder, rrdk_buffer* buffer, uint32_t length, rrdk_ddp ddp);
 /** opaque<> from another message, without a copy if possible. */
 void rrdk_put_view(rrdk_encoder* encoder, const rrdk_view* view);
@@ -587,8 +587,8 @@ rrdk_encoder* rrdk_call_begin(rrdk_call* call, const rrdk_program* program, uint
 
 /**
  * For use between begin and submit, as the functions of rrdk::Call with these names. The peer may
- * access memory that is offered, and what rrdk_put_item() refers to, until the call has ended; with
- * rrdk_call_on_released(), until that callback, which may come later.
+ * access memory that is offered, and what rrdk_put_item() refers to, until the call has ended or,
+ * if rrdk_call_on_released() is used, until its callback, which may come later.
  */
 void rrdk_call_offer(rrdk_call* call, const rrdk_span* segments, size_t num_segments);
 /** Takes the buffer over. NULL makes the call end with RRDK_CALL_NO_MEMORY. */
@@ -608,7 +608,7 @@ rrdk_call_status rrdk_call_submit_and_wait(rrdk_call* call);
  * may stay lent to it, or cost the connection; Call::cancel() says when. Any thread.
  */
 void rrdk_call_cancel(rrdk_call* call);
-/** As cancel, but the completion does not come any more once this has returned. */
+/** As rrdk_call_cancel(), but the completion does not come any more once this has returned. */
 void rrdk_call_abandon(rrdk_call* call);
 /** Any thread. */
 bool rrdk_call_in_flight(const rrdk_call* call);
@@ -734,8 +734,9 @@ rrdk_errc rrdk_connect_start(rrdk_client* client, const char* uri,
                              const rrdk_connect_options* options, rrdk_connection** connection,
                              rrdk_error* error);
 /**
- * As above, and waits until the connection is up. If it fails, the handle that `on_state` was given
- * is no longer valid when this returns. Errors: as for rrdk::Client::connect().
+ * As rrdk_connect_start(), and waits until the connection is up. If it fails, the handle that
+ * `on_state` was given is no longer valid when this returns. Errors: as for
+ * rrdk::Client::connect().
  */
 rrdk_errc rrdk_connect(rrdk_client* client, const char* uri, const rrdk_connect_options* options,
                        rrdk_connection** connection, rrdk_error* error);
@@ -749,7 +750,7 @@ void rrdk_connection_destroy(rrdk_connection* connection);
 void rrdk_connection_close_start(rrdk_connection* connection);
 /** Closes when all calls have ended, at the latest after `timeout_ms`. Any thread. */
 void rrdk_connection_drain_start(rrdk_connection* connection, uint32_t timeout_ms);
-/** As above, and waits. Returns the number of calls that had not ended. */
+/** As rrdk_connection_drain_start(), and waits. Returns the number of calls that had not ended. */
 uint32_t rrdk_connection_drain(rrdk_connection* connection, uint32_t timeout_ms);
 rrdk_connection_state rrdk_connection_state_of(const rrdk_connection* connection);
 /** Why the connection broke, or why the last attempt failed; RRDK_OK if neither happened. */
@@ -843,7 +844,10 @@ rrdk_errc rrdk_server_add_service(rrdk_server* server, const rrdk_program* progr
  */
 rrdk_errc rrdk_server_remove_service(rrdk_server* server, uint32_t program, uint32_t version,
                                      rrdk_error* error);
-/** As above, without waiting: `removed` is called once, on core 0. Errors: RRDK_E_NOT_FOUND. */
+/**
+ * As rrdk_server_remove_service(), without waiting: `removed` is called once, on core 0. Errors:
+ * RRDK_E_NOT_FOUND.
+ */
 rrdk_errc rrdk_server_remove_service_start(rrdk_server* server, uint32_t program, uint32_t version,
                                            void (*removed)(void* argument), void* argument,
                                            rrdk_error* error);
@@ -867,7 +871,7 @@ void rrdk_server_stop_listening(rrdk_server* server);
  * means a clean end.
  */
 uint32_t rrdk_server_drain(rrdk_server* server, uint32_t timeout_ms);
-/** As above, without waiting: `drained` is called once, on core 0. */
+/** As rrdk_server_drain(), without waiting: `drained` is called once, on core 0. */
 void rrdk_server_drain_start(rrdk_server* server, uint32_t timeout_ms,
                              void (*drained)(uint32_t rest, void* argument), void* argument);
 /**
@@ -945,8 +949,8 @@ rrdk_encoder* rrdk_server_call_results(rrdk_server_call* call);
 rrdk_buffer* rrdk_server_call_result_buffer(rrdk_server_call* call, uint32_t size);
 /**
  * `released` is called once, on the connection's poll core, when nothing refers to memory of the
- * results any more, possibly before rrdk_server_call_reply() returns. Without it, memory given to
- * rrdk_put_item() must not change until the connection has ended.
+ * results any more, possibly before rrdk_server_call_reply() returns. Without it, memory that was
+ * given to rrdk_put_item() must not change until the connection has ended.
  */
 void rrdk_server_call_on_released(rrdk_server_call* call, void (*released)(void* argument),
                                   void* argument);
@@ -1003,8 +1007,9 @@ void rrdk_telemetry_destroy(rrdk_telemetry* telemetry);
  */
 size_t rrdk_telemetry_openmetrics(const rrdk_telemetry* telemetry, char* to, size_t size);
 /**
- * As above, in the format that an HTTP reader asks for: `accept` is the value of its Accept header,
- * or NULL. Sets *content_type to the value of the answer's header, a constant.
+ * As rrdk_telemetry_openmetrics(), in the format that an HTTP reader asks for: `accept` is the
+ * value of its Accept header, or NULL. Sets *content_type to the value of the answer's header, a
+ * constant.
  */
 size_t rrdk_telemetry_answer(const rrdk_telemetry* telemetry, const char* accept, char* to,
                              size_t size, const char** content_type);

@@ -52,7 +52,7 @@ namespace rrdk {
  * The duplicate request cache keeps the replies of procedures that are not idempotent, so that a
  * call which a client repeats under the same XID runs once. Clients repeat calls on a new
  * connection or, in version 2, on the same one after an answer that named the space its reply
- * needs. What is kept is the RPC message; a repeated call may offer other chunks.
+ * needs.
  *
  *   {.number = kAppend, .handler = append, .idempotent = false}
  *
@@ -63,30 +63,16 @@ namespace rrdk {
  * could not be recognised is refused before it runs: it is answered SYSTEM_ERR and counted
  * (Counter::kReplayRefused), and a log line names the option to change.
  *
- * Clients: each client has its own cache, for all of its connections. The client's identity comes
- * from the kernel (shm: the process, its start time and its user) or the network (iwarp: the
- * address without its port, so all processes of a host, and all hosts behind one NAT, are one
- * client), never from its messages. A process in a PID namespace that the server cannot see has no
- * identity, and its calls are refused.
- *
- * Calls: within a client a call is recognised by XID, program, version, procedure, principal, and
- * the length and first 256 bytes of its arguments, so these bytes must contain whatever
- * distinguishes calls. For AUTH_SYS the principal is machine name, user, group and groups, but not
- * the stamp, which a client may change in a repetition; for other flavours, and if the body cannot
- * be read, it is the whole body. So two users behind one address never see each other's replies. A
- * repetition that arrives while the handler still has the first call waits for it.
+ * Identity: each client has one cache for all of its connections. The kernel or the network
+ * identifies the client, never its messages: over shm the process, its start time and its user;
+ * over iwarp the address without its port. Calls of a client that cannot be identified are refused.
+ * Within a client a call is recognised by XID, program, version, procedure, principal, and the
+ * length and first 256 bytes of its arguments, so these bytes must contain whatever distinguishes
+ * calls.
  *
  * Limits: the cache is in memory, so it does not cover a restart of the server or the client. It
- * also does not cover
- *
- *   - repetitions after window_ms: deadlines of repeated calls should be shorter;
- *   - a client that comes back from another address, as IPv6 hosts with temporary addresses may;
- *   - calls that drop() ended, and those of a service that has been removed since: PROG_UNAVAIL;
- *   - a call that the client makes again by submit(), which gives it a new XID;
- *   - a client that has more calls outstanding than it was granted, or that makes as many other
- *     calls on a new connection before it repeats those lost on the old one;
- *   - a call whose reply is read, in RFC 5666's mode, while as many others are made and answered;
- *   - a call with chunks that version 2 sends again and that as many others overtake.
+ * does not cover repetitions after window_ms, so deadlines of repeated calls should be shorter.
+ * doc/guide-deadlines.md lists what else it does not cover, and says what a principal is.
  *
  * Memory is taken as calls need it, at most total_bytes. Server::create() reserves 2 MiB or a
  * little more of the budget; apart from that, a server without procedures that need the cache takes
@@ -135,14 +121,12 @@ struct ReplayOptions {
   bool always = false;
   /**
    * Limit for all connections together, including ended ones whose last calls are kept for
-   * window_ms. It is heap memory that counts as part of the Memory's budget (but pages that buffers
-   * have once used stay with them). A connection takes 4 KiB at first, and more as its calls need
-   * it, before they run. After it ends, each call takes 160 bytes and its reply. One client, and
-   * all hosts of an IPv6 /64 together, may have up to half of the limit, and less the more others
-   * have (by the rule for buffers, see ServerOptions::max_chunk_bytes). When it is used up, replies
-   * of ended connections are dropped first, and then further calls are refused. A thousand
-   * connections that were granted few credits take 4 MiB, and 1 to 4 MiB more each time that all of
-   * them break within window_ms.
+   * window_ms. When it is used up, replies of ended connections are dropped first, and then further
+   * calls are refused. One client, and all hosts of an IPv6 /64 together, may have up to half of
+   * the limit, and less the more others have (by the rule for buffers, see
+   * ServerOptions::max_chunk_bytes). It is heap memory that counts as part of the Memory's budget
+   * (but pages that buffers have once used stay with them). doc/guide-deadlines.md says what
+   * connections and calls take.
    *
    * 0: half of the budget (MemoryOptions::bytes); 128 MiB if no class is elastic.
    */
@@ -391,7 +375,7 @@ class BackwardClient : public Caller {
  public:
   ~BackwardClient();
   /**
-   * Returns true if calls that do not fit inline can be made: the connection speaks draft-04 of
+   * Returns true if calls that do not fit inline can be made: the connection uses draft-04 of
    * version 2, the client has said that it takes chunks (Version2ClientOptions::backward_chunks),
    * and this server uses them (Version2ServerOptions::backward_chunks). Any thread. Once true, it
    * stays true.
