@@ -19,7 +19,7 @@ What comes after -- goes to every run of testrpc. A comparison says of each call
 slower, where that can be told; with --fail-above 5% the exit status is 1 if B is more than 5 % slower, and 3 if
 that cannot be told.
 The folder --out gets index.html, or compare.html for a comparison, which need no other file, and beside it
-the pictures (PNG), the tables (CSV) and everything as JSON. doc/testrpc.md explains both pages.
+the pictures (PNG), the tables (CSV) and everything as JSON. doc/latency-profile.md explains both pages.
 
 Exit status: 0; 1: slower than --fail-above allows; 2: wrong options, or a run failed; 3: whether it is
 slower than that cannot be told (--inconclusive pass or fail makes this 0 or 1).

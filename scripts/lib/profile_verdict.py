@@ -13,7 +13,7 @@ from lib.profile_statistics import Interval, median, rank_sum_interval, rounds_n
 CONFIDENCE = 0.99
 # Figure, what it is called, and the power of the ratio B/A that is a loss: less of a rate, more of a latency.
 METRICS = {"rate": ("RPC/s", -1), "p50_ns": ("p50", 1), "p99_ns": ("p99", 1)}
-GATED = ("rate", "p50_ns")  # p99 is not: see doc/testrpc.md
+GATED = ("rate", "p50_ns")  # p99 is not: see doc/latency-profile.md
 NONE = "no difference that can be told"
 UNTOLD = "too few runs to tell"
 # What the gate says; the exit statuses of latency-profile for it.
