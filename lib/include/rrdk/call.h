@@ -256,7 +256,7 @@ class Call {
    *
    * After lend_ms keys are revoked in any case, with the same consequence if the server answers
    * even later. An abandoned call keeps its credit until it is answered; while abandoned calls hold
-   * all credits, no call can be sent, for at most ClientOptions::starved_ms.
+   * all credits, no call can be sent, see ClientOptions::starved_ms.
    *
    * Any thread. If another thread may have ended the call and submitted it again meanwhile (in its
    * callback, say), cancel() may hit the next call.

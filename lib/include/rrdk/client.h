@@ -160,7 +160,7 @@ struct ClientOptions {
    * pad_write_chunks is for servers that write the padding of a result after it and refuse a Write
    * chunk without space for it: the padding gets a segment of its own, of up to three unused bytes.
    * one_segment is for servers that cannot handle chunks of several segments: none are sent, and
-   * calls that need them (several offer()s for one result; long calls and replies above
+   * calls that need them (an offer() of several segments; long calls and replies above
    * Memory::largest_buffer()) end with kTooLarge.
    */
   bool pad_write_chunks = false;

@@ -20,7 +20,7 @@
  * Buffers and RegisteredMemory must be gone before their Memory is destroyed, which audits the
  * pools and logs an error that names every class with missing buffers. Destroying a Memory too
  * early is logged as an error; it then lives on until the last Runtime on it is gone, or for good
- * if buffers or registered memory are missing.
+ * if buffers or registered memory are still held.
  *
  * Threads: create(), allocate(), adopt(), and destroying a Memory or RegisteredMemory are for one
  * thread at a time (the control path). get() and Buffer's destructor may be called from any thread.

@@ -29,8 +29,8 @@
  * called by the same thread for one core. All else may be called from any thread. Besides poll
  * cores (rrdk-poll-N) and workers (rrdk-work-N) the library has a few threads that mostly sleep;
  * doc/guide-cores-and-memory.md lists them, and says what programs that use liburcu must observe.
- * All block every signal except those that a thread's own fault raises (SIGSEGV and the like), so
- * that signals reach the application's threads. For fork() see rrdk/eal.h.
+ * RRDK's threads block every signal except those that a thread's own fault raises (SIGSEGV and the
+ * like), so that signals reach the application's threads. For fork() see rrdk/eal.h.
  *
  * Waiting: what may take long comes in two forms. One does not wait: it returns at once, takes less
  * than a millisecond, and reports the end by a callback on a poll core, during a pass. It may be

@@ -18,8 +18,8 @@
  * Functions that wait (see "Waiting" in rrdk/runtime.h) must not be called from handlers or
  * callbacks.
  *
- * Errors: a peer's mistakes never reach the program; they are refused and counted
- * (rrdk/counters.h). ServerOptions::on_close says why a connection ended.
+ * Errors: a peer's breaches of the protocol are refused and counted (rrdk/counters.h), and never
+ * reach the program. ServerOptions::on_close says why a connection ended.
  *
  * Security: the link is neither encrypted nor authenticated. There is no IPsec, and there are no
  * channel bindings (RFC 5056) for a security service, which RFC 5666 section 11 wants where both
