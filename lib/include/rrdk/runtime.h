@@ -52,8 +52,8 @@
  *   Timer::stop(), ~Timer() on its core       the same on other threads
  *   run_aside()                               rpcbind_lookup(), call_over_tcp() and the like
  *
- * Set-up only waits: ensure_eal(), Memory::create(), allocate() and adopt(), Runtime::create() and
- * its destructor, and Telemetry's.
+ * Set-up has only the form that waits: ensure_eal(), Memory::create(), allocate() and adopt(),
+ * Runtime::create() and its destructor, and Telemetry's.
  *
  * A function that waits must not be called from a handler or callback. The thread that last polled
  * a core polls it while it waits; so does any thread if that one has ended, or if the core was

@@ -502,7 +502,8 @@ class Server {
   /**
    * As listen(), without waiting; may be called from anywhere. The driver is opened, and the host's
    * name looked up, on threads of the Runtime. `listening` is called once, on poll core 0, during a
-   * pass. Until then the Server counts as being inside a function.
+   * pass. Until then it counts as a function in progress, for functions that are for one thread at
+   * a time.
    */
   void listen_start(const std::string& uri, Listening listening, void* argument);
   /** Stops accepting. Existing connections stay. */
