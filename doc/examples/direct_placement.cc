@@ -32,7 +32,7 @@ int main(int argc, char** argv) {
   auto bytes = static_cast<uint32_t>(argc > 2 ? std::atol(argv[2]) : 100000);
   rrdk::must(rrdk::ensure_eal());
   auto memory = rrdk::must(rrdk::Memory::create({}));
-  auto room = rrdk::must(memory->allocate(bytes));  // registered once, for as many calls as we like
+  auto room = rrdk::must(memory->allocate(bytes));  // registered once, for any number of calls
   auto runtime = rrdk::must(rrdk::Runtime::create(*memory, {}));
   auto server = rrdk::must(rrdk::Server::create(*runtime));
   rrdk::must(server->add_service({.binding = &kBinding, .procedures = kTable}));

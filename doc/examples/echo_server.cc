@@ -1,4 +1,4 @@
-// Serves one procedure: what comes in goes back. Usage: echo_server [URI]
+// Serves one procedure, which returns its argument. Usage: echo_server [URI]
 #include <poll.h>
 #include <sys/signalfd.h>
 
@@ -30,8 +30,8 @@ int main(int argc, char** argv) {
   auto server = rrdk::must(rrdk::Server::create(*runtime));
   rrdk::must(server->add_service({.binding = &kBinding, .procedures = kTable}));
 
-  // Signals are waited for together with work: a handler that only sets a flag could run just
-  // before the sleep, and nothing would end that.
+  // Waits for signals and work together: a signal handler that only sets a flag could run just
+  // before the sleep, and nothing would end the sleep.
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGINT);

@@ -18,7 +18,7 @@ constexpr rrdk::ProcedureBinding kProcedures[] = {
 constexpr rrdk::Binding kBinding = {
     .program = 0x20004563, .version = 1, .name = "example", .procedures = kProcedures};
 
-// What is not a rrdk::Result, for which there is rrdk::must().
+// For checks of other values than a rrdk::Result, for which there is rrdk::must().
 [[noreturn]] inline void give_up(const char* why) {
   std::fprintf(stderr, "%s\n", why);
   std::exit(1);

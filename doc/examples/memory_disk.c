@@ -26,9 +26,9 @@ static _Noreturn void give_up(const char *what, const rrdk_error *error) {
   exit(1);
 }
 
-/* ---- The reactor: whoever has something to do registers a poller ---- */
+/* ---- The reactor calls the registered pollers ---- */
 
-typedef int (*poller)(void *context); /* how many things it did */
+typedef int (*poller)(void *context); /* returns how much it did */
 
 static struct {
   poller run;
@@ -51,8 +51,8 @@ static int poll_rrdk(void *runtime) {
   return (int)rrdk_runtime_poll(runtime, 0);
 }
 
-/* A reactor with a CPU of its own polls on. This one sleeps when nobody has anything to do; signals come
- * only then, so that none is missed. */
+/* A reactor with a CPU of its own polls on. This one sleeps when no poller has anything to do. Signals
+ * are unblocked only then, so that none is missed. */
 static void run_reactor(rrdk_runtime *runtime) {
   struct pollfd event = {.fd = rrdk_runtime_wake_fd(runtime, 0), .events = POLLIN};
   sigset_t all;
@@ -66,14 +66,14 @@ static void run_reactor(rrdk_runtime *runtime) {
   }
 }
 
-/* ---- The device: takes requests off a queue, on a thread of its own ---- */
+/* ---- The device: takes requests from a queue, on a thread of its own ---- */
 
 struct request {
   rrdk_server_call *call;
   uint64_t offset;
   uint32_t count;
   rrdk_buffer *to;  /* of a READ */
-  rrdk_view from;   /* of a WRITE: its bytes lie where they came in, until it is answered */
+  rrdk_view from;   /* of a WRITE: the bytes stay where they were received, until it is answered */
 };
 
 static struct {
@@ -179,7 +179,7 @@ static void serve_write(rrdk_server_call *call, void *context) {
     reply_status(call, STATUS_BUSY);
 }
 
-/* One table for both ends: of READ and WRITE the data moves by RDMA. */
+/* One table for both ends: the data of READ and WRITE moves by RDMA. */
 static const rrdk_procedure procedures[] = {
     {.number = DISK_NULL, .name = "NULL"},
     {.number = DISK_SIZE, .name = "SIZE", .handler = serve_size, .fixed_results = 8},
@@ -240,7 +240,7 @@ static void fail(struct check *check, const char *what) {
   stopping = 1;
 }
 
-/* NULL: the call has succeeded, with this status. */
+/* NULL if the call has succeeded, with this status. */
 static const char *wrong_with(rrdk_call *call, uint32_t status, const char *what) {
   if (rrdk_call_status_of(call) != RRDK_CALL_OK)
     return rrdk_call_status_name(rrdk_call_status_of(call));

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the manual pages of the C API out of its header: a page for each part of it, and for each function one
+"""Makes the manual pages of the C API from its header: a page for each part, and for each function one
 that leads there, so that `man rrdk_call_submit` finds it.
 
     c_pages.py HEADER --list     the names of the pages
@@ -34,7 +34,7 @@ FUNCTION = re.compile(r"^(?!typedef|  )[\w* ]*?\b(rrdk_\w+)\(", re.MULTILINE)
 
 
 def plain(comment):
-    """The text of a comment, without what makes it one."""
+    """The text of a comment, without its markers."""
     text = re.sub(r"^\s*/\*\*\s?|\s*\*/\s*$", "", comment)
     return "\n".join(re.sub(r"^\s*\*? ?", "", line, count=1) if line.lstrip().startswith("*") else line.strip()
                      for line in text.split("\n")).strip()

@@ -32,7 +32,7 @@ static struct {
   bool done;
 } reactor;
 
-/* Every call of the library goes through here, but those in its callbacks, which are in poll(). */
+/* Wraps every call of the library, except those in its callbacks, which run in poll(). */
 #define CALL(name, call)                           \
   do {                                             \
     const struct watch_point before = watch_now(); \
@@ -49,7 +49,7 @@ static void begin_reactor(void) {
   rrdk_error error;
   rrdk_memory_options options;
   rrdk_memory_options_init(&options, sizeof options);
-  /* All of it is there from the beginning: no call has to grow it. */
+  /* All memory is taken at the start, so that no call has to take more. */
   static const rrdk_size_class classes[] = {{4096, 4096}, {BLOCK_BYTES, 512}};
   options.classes = classes;
   options.num_classes = 2;
@@ -110,7 +110,7 @@ struct request {
   rrdk_buffer* room;
 };
 
-/* The disk survives the process, since it is a file that is mapped. */
+/* The disk is a mapped file, so it survives the process. */
 struct disk {
   unsigned char blocks[BLOCKS][BLOCK_BYTES];
   uint64_t appends;
@@ -151,7 +151,7 @@ static void* run_device(void* unused) {
   return unused;
 }
 
-/* Of the reactor's thread. False: it has as many as it takes. */
+/* Called by the reactor's thread. Returns false if its queue is full. */
 static bool take(const struct request* request) {
   if (device.last - device.first == 1024)
     return false;
@@ -250,7 +250,7 @@ static void close_one(const rrdk_connection_info* info, void* unused) {
 static void on_server_signal(int signal) {
   if (signal == SIGUSR1)
     CALL("visit, close", rrdk_server_visit(server, close_one, NULL));
-  else /* calls in progress are answered; what is left after a second is not waited for */
+  else /* answers calls in progress, for up to a second */
     CALL("drain_start", rrdk_server_drain_start(server, 1000, on_drained, NULL));
 }
 
@@ -281,7 +281,7 @@ static int serve(const char* disk, char** uris, int count) {
  */
 struct worker {
   rrdk_call* call;
-  uint64_t block, version; /* its own, and what was written there last */
+  uint64_t block, version; /* the worker's own block, and the version that it wrote last */
   uint32_t procedure;
 };
 
@@ -312,7 +312,8 @@ static bool is_right(rrdk_call* call, const struct worker* worker) {
   rrdk_view data = rrdk_get_item(rrdk_call_results(call), BLOCK_BYTES);
   uint32_t at = 0, length;
   for (const unsigned char* run; (run = rrdk_view_run(&data, at, &length)) != NULL; at += length)
-    if (run[0] != byte_of(worker) || memcmp(run, run + 1, length - 1) != 0) /* all are the same */
+    if (run[0] != byte_of(worker) ||
+        memcmp(run, run + 1, length - 1) != 0) /* all bytes are the same */
       return false;
   return at == BLOCK_BYTES;
 }
@@ -334,7 +335,7 @@ static void next(struct worker* worker) {
   if (load.left == 0) {
     if (--load.active == 0)
       for (uint32_t i = 0; i < load.num_connections; ++i)
-        rrdk_connection_drain_start(load.connections[i], 1000); /* on_state tells of the end */
+        rrdk_connection_drain_start(load.connections[i], 1000); /* on_state is called at the end */
     return;
   }
   --load.left;
@@ -358,7 +359,7 @@ static void next(struct worker* worker) {
 
 static void on_client_signal(int signal) {
   (void)signal;
-  load.left = 0; /* what is in flight still ends */
+  load.left = 0; /* calls in flight still end */
 }
 
 static void begin_load(const char* uri) {
@@ -393,7 +394,7 @@ static void begin_load(const char* uri) {
   }
 }
 
-/* Ends what is closed: none of it waits. */
+/* Destroys objects that are closed, so that no call waits. */
 static void end_load(void) {
   for (uint32_t i = 0; i < load.num_workers; ++i)
     CALL("call_destroy", rrdk_call_destroy(load.workers[i].call));

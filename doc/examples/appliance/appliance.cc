@@ -1,16 +1,15 @@
-// A block server and its client, each a reactor of one thread that waits nowhere but in epoll:
-// RRDK is one of the descriptors there, and every call of it returns at once. appliance.c is the
-// same in C; either end of one works with the other's.
+// A block server and its client. Each is a reactor of one thread that waits only in epoll: RRDK is
+// one of its descriptors, and every call of the library returns at once. appliance.c is the same in
+// C; the client of one works with the server of the other.
 //
 //   appliance serve DISK URI...   serves the file DISK, which is made if it is not there, until
 //                                 SIGTERM; then it drains. SIGUSR1 breaks all connections
 //   appliance load URI CONNECTIONS CALLS [BLOCK]
-//                                 appends, writes and reads, through whatever happens to the
-//                                 server; four blocks for each connection, from BLOCK on, are its
-//                                 own
+//                                 appends, writes and reads, whatever happens to the server; it
+//                                 uses four blocks for each connection, from BLOCK on
 //
-// Appends must not run twice. As long as the server lives its duplicate request cache sees to that,
-// whatever becomes of connections; one that was killed does not know what it has run.
+// Appends must not run twice. As long as the server runs, its duplicate request cache ensures that,
+// even if connections break; a server that was killed does not know what it has run.
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -57,7 +56,7 @@ class Reactor {
  public:
   Reactor() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
     rrdk::must(rrdk::ensure_eal());
-    // All of it is there from the beginning: no call has to grow it.
+    // All memory is taken at the start, so that no call has to take more.
     memory = rrdk::must(rrdk::Memory::create({.classes = {{4096, 4096}, {kBlockBytes, 512}}}));
     runtime = rrdk::must(rrdk::Runtime::create(*memory));  // embedded: one core, polled here
     sigset_t signals;
@@ -76,7 +75,7 @@ class Reactor {
     close(epoll_);
   }
 
-  // Every call of the library goes through here, but those in its callbacks, which are in poll().
+  // Wraps every call of the library, except those in its callbacks, which run in poll().
   template <typename Fn>
   auto call(const char* name, Fn&& fn) {
     struct Note {
@@ -131,7 +130,7 @@ struct Request {
 
 class Device {
  public:
-  // The disk survives the process, since it is a file that is mapped.
+  // The disk is a mapped file, so it survives the process.
   explicit Device(const char* path) : wake_(eventfd(0, EFD_CLOEXEC)) {
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     void* mapped = fd < 0 || ftruncate(fd, sizeof(Disk)) != 0
@@ -153,7 +152,7 @@ class Device {
     munmap(disk_, sizeof(Disk));
   }
 
-  // Of the reactor's thread. False: it has as many as it takes.
+  // Called by the reactor's thread. Returns false if its queue is full.
   bool take(Request&& request) {
     const uint32_t last = last_.load(std::memory_order_relaxed);
     if (last - first_.load(std::memory_order_acquire) == queue_.size())
@@ -254,14 +253,14 @@ class Served {
         (void)reactor_.call("close", [&] { return server_->close(id, "the operator wants it"); });
       return;
     }
-    // Calls in progress are answered; what is left after a second is not waited for.
+    // Answers calls in progress, for up to a second.
     auto drained = [](uint32_t, void* self) {
       static_cast<Served*>(self)->server_->close_start(closed, self);
     };
     reactor_.call("drain_start", [&] { server_->drain_start(1000, drained, this); });
   }
 
-  // After run(): the rest may take as long as it likes.
+  // Called after run(), when the remaining steps may wait.
   void report() const {
     const rrdk::Stats stats = server_->stats();
     std::printf("appends run: %llu, answered from the cache: %llu, refused: %llu\n",
@@ -298,8 +297,8 @@ struct Worker {
 
   Load& load;
   rrdk::Call call;
-  uint64_t block;        // its own
-  uint64_t version = 0;  // of what was written there last
+  uint64_t block;        // the worker's own
+  uint64_t version = 0;  // that was written there last
   uint32_t procedure = 0;
 };
 
@@ -327,12 +326,12 @@ class Load {
 
   void all_done() {
     for (auto& connection : connections_)
-      connection->drain_start(1000);  // on_state tells of the end
+      connection->drain_start(1000);  // on_state is called at the end
   }
   void on_signal(int) {
-    left = 0;  // what is in flight still ends
+    left = 0;  // calls in flight still end
   }
-  // Ends what is closed: none of it waits.
+  // Destroys objects that are closed, so that no call waits.
   void end() {
     reactor.call("~Call", [&] { workers_.clear(); });
     reactor.call("~ClientConnection", [&] { connections_.clear(); });
@@ -347,7 +346,7 @@ class Load {
 
   Reactor& reactor;
   uint64_t left;
-  uint32_t active = 0;  // workers that go on
+  uint32_t active = 0;  // workers that continue
   unsigned long long ok[4] = {}, failed = 0, wrong = 0, lost = 0;
 
  private:
@@ -391,7 +390,8 @@ void Worker::write() {
     std::memset(data.data(), static_cast<int>(byte_of(block, ++version)), kBlockBytes);
   rrdk::Encoder& args = call.begin(kBinding, procedure = kWrite);
   args.put_u64(block);
-  args.put_item(std::move(data), kBlockBytes, rrdk::Ddp::kEligible);  // none left: kNoMemory
+  args.put_item(std::move(data), kBlockBytes,
+                rrdk::Ddp::kEligible);  // if no buffer was left: kNoMemory
   call.submit(ended, this);
 }
 

@@ -35,7 +35,7 @@ class Process:
         self.process.send_signal(number)
 
     def end(self, status=0, stopped=False):
-        """Its end, with that status. If it was stopped, its times say nothing."""
+        """Waits for its end, with this status. The times of a program that was stopped mean nothing."""
         rest, _ = self.process.communicate(timeout=SECONDS)
         self.output += rest
         assert self.process.returncode == status, f"status {self.process.returncode}:\n{self.output}"
@@ -75,7 +75,7 @@ class Appliance:
         return Process(self.client, "load", self.where, "4", str(calls), str(block))
 
     def let_run(self, passes):
-        """Until the server has run so many appends more, which its disk tells."""
+        """Waits until the server has run `passes` more appends, which its disk shows."""
         goal = self.appends() + passes
         while self.appends() < goal:
             assert self.server.process.poll() is None, self.server.output
@@ -121,7 +121,7 @@ def a_server_that_stalls(appliance):
 
 
 def go_on_after(appliance, seconds):
-    """For as long as a peer is to see nothing of it."""
+    """Lets the stopped server continue after this time."""
     try:
         appliance.server.process.wait(timeout=seconds)
         raise AssertionError("the server has ended")

@@ -1,6 +1,6 @@
-/* How long each call of the library keeps the reactor: asleep, and computing. While the thread
- * could run but another one has its CPU, that is not the call's doing: Linux tells by thread. For C
- * and C++. */
+/* Measures how long each call of the library keeps the reactor: asleep, and computing. The time in
+ * which the thread could run but another one had its CPU does not count; Linux reports it for each
+ * thread. For C and C++. */
 #pragma once
 
 #include <fcntl.h>
@@ -29,7 +29,7 @@ static inline int64_t watch_clock(clockid_t clock) {
   return INT64_C(1000000000) * now.tv_sec + now.tv_nsec;
 }
 
-/* For how long it could have run, and did not: the second number of schedstat. */
+/* How long the thread could have run and did not: the second number of schedstat. */
 static inline int64_t watch_queued(void) {
   static __thread int fd = -1;
   char text[100] = "";
