@@ -58,10 +58,10 @@ SKIP = re.compile(r'GTEST_SKIP\(\) << "([^"]+)"')
 INTRODUCTION = """\
 # Conformance
 
-Made by `scripts/conformance.py` from `test/data/requirements.tsv` and the `Shows:` comments of the
-tests; do not edit. Each row is one requirement of the specifications, in our words; files of tests
-are those of the folder `test/`. What no test shows is *open*, not built yet, or *different* on
-purpose; the reasons are those of `test/data/conformance-notes.tsv`.
+`scripts/conformance.py` generates this page from `test/data/requirements.tsv` and the `Shows:` comments of
+the tests; do not edit it. Each row is one requirement of the specifications, in our own words, and the tests
+that show it; files of tests are in the folder `test/`. A requirement without a test is *open* (not built yet)
+or *different* on purpose; `test/data/conformance-notes.tsv` has the reasons.
 
 """
 
