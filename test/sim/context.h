@@ -1,4 +1,4 @@
-// What every part of one simulation holds on to: chance, time, the trace, and the verdict.
+// What all parts of one simulation share: chance, time, the trace, and the verdict.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct Context {
   bool traced;  // one line per event on standard output
   Random random;
   Schedule schedule;
-  std::string failure;  // the first broken invariant; empty: none
+  std::string failure;  // the first broken invariant, or empty
   uint64_t longest_delay = 20'000;
 
   bool failed() const noexcept { return !failure.empty(); }

@@ -1,4 +1,4 @@
-// One end of a simulated connection: what drives its engine, and what it may do.
+// One end of a simulated connection: what drives its engine, and what the end may do.
 #include <algorithm>
 
 #include "session.h"
@@ -42,7 +42,7 @@ void End::use_engine(Use&& use) {
     settle();
 }
 
-// So many turns of the connection, and one of its client.
+// This many turns of the connection, and one of its client.
 void End::refill(uint64_t turns) {
   engine_->responder().turn.allowance.refill(turns);
   share_.allowance.refill(1);
@@ -192,7 +192,7 @@ void End::on_event(uint32_t what, uint64_t argument) {
   }
 }
 
-// After each use of the engine: what it made is posted, and what it says of itself is looked at.
+// After each use of the engine: its new requests are posted, and its statistics are checked.
 void End::settle() {
   bool later = session_.around().weather.lazy_posting && context_.random.one_in(3);
   if (!later)
@@ -219,7 +219,7 @@ void End::look() {
     bury();
 }
 
-// What connections that share Receives have promised is there, whatever each of them does.
+// The Receives promised by connections that share Receives exist, whatever each connection does.
 void End::check_promises() {
   const SharedReceives* shared = session_.around().receives;
   if (shared != nullptr && !shared->queue.keeps_promises())
@@ -237,7 +237,7 @@ void End::post() {
   look();
 }
 
-// What the peer was told, each Receive has room for (V2D4-PROP-19).
+// Each Receive has the size that was announced to the peer (V2D4-PROP-19).
 void End::check_receives() {
   bool tells = draft_ == proto::Wire::kDraft04;
   uint32_t told = engine_->properties().receive_size();
@@ -246,7 +246,7 @@ void End::check_receives() {
                   queue_pair_.smallest_receive(), told);
 }
 
-// A connection is given up for a reason that the simulation knows of.
+// A connection is given up for a reason that the simulation knows.
 void End::check_reason() {
   size_t given_up = most_zombies_ + unsent_.size();
   bool stuck = is_requester() && given_up != 0 && given_up >= least_window_;
@@ -255,7 +255,7 @@ void End::check_reason() {
 }
 
 void End::bury() {
-  if (queue_pair_.shares())  // what waited there is of use to others
+  if (queue_pair_.shares())  // what waited there may be used by others
     queue_pair_.post_receives(*engine_);
   if (!engine_->sends().empty() || !engine_->receives().empty() || !queue_pair_.drained())
     context_.fail(name_, "the engine is idle, with work requests that were not reported");
@@ -284,7 +284,7 @@ void End::on_reports(std::span<const Report> reports) {
   }
   most_zombies_ = own().zombies();
   least_window_ = own().window();
-  ++depth_;  // this is what use_engine() does; the reports are noted first
+  ++depth_;  // this is what use_engine() does; the reports are recorded first
   note(reports);
   engine_->on_completions(completions_);
   --depth_;
@@ -331,9 +331,9 @@ About End::on_send(std::span<const std::byte> message) {
   if (about == About::kCall) {
     note_call(message);
   } else if (about == About::kAnswer) {
-    // Receives that calls of our own will need are not there for the peer's (BIDIR-07).
+    // Receives that our own calls will need are not available for the peer's (BIDIR-07).
     uint32_t posted = queue_pair_.receives_posted();
-    if (queue_pair_.shares())  // check_promises() is about all of them
+    if (queue_pair_.shares())  // check_promises() covers all of these
       posted = UINT32_MAX / 2;
     theirs().on_reply_posted(message, posted - std::min(posted, own().unanswered()));
   }
@@ -357,7 +357,7 @@ void End::note_call(std::span<const std::byte> message) {
     context_.trace(name_, "call %u is sent as xid %08x", call->serial, record->xid);
 }
 
-// The engine had it sent, and gave it up before we posted it.
+// The engine gave it to us to send, and gave it up before we posted it.
 void End::note_late_call(Wire::Record& record) {
   auto found = std::ranges::find(unsent_, record.xid, &Unsent::xid);
   if (found == unsent_.end()) {
@@ -369,7 +369,7 @@ void End::note_late_call(Wire::Record& record) {
   unsent_.erase(found);
 }
 
-// The engine's time counts from the end, whether the call was posted by then or not.
+// The engine's time counts from the end, whether or not the call was posted by then.
 uint64_t End::lent_until_ns() const {
   return context_.schedule.now() + session_.around().weather.lend_ns;
 }
@@ -380,7 +380,7 @@ void End::lend(Wire::Record& record, uint64_t until_ns) {
   note_end(record, true);
 }
 
-// A lent key is good for as long as was promised.
+// A lent key is valid for as long as was promised.
 bool End::given_up(const Key& key) {
   const Wire::Record* record = key.called ? own().find(key.xid) : nullptr;
   if (record != nullptr && record->lent)
@@ -501,7 +501,7 @@ void End::note_end(Wire::Record& record, bool given_up) {
   most_zombies_ += given_up;
 }
 
-// No remote key outlives its call, nor does any reach into memory that was offered with it.
+// No remote key outlives its call, and none reaches into memory that was offered with the call.
 void End::check_keys(uint32_t xid, uint32_t serial, std::span<const Guarded> rooms) {
   for (const Key& key : queue_pair_.keys().all()) {
     if (key.state == Key::State::kReleased)

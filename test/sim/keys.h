@@ -1,4 +1,4 @@
-// The remote keys of one simulated queue pair, all that it ever gave out.
+// All remote keys that one simulated queue pair has ever given out.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ class KeyTable {
  public:
   explicit KeyTable(uint32_t limit) : limit_(limit) {}
 
-  // All of `out` or none. Values are unlike each other and never repeat.
+  // Gives all of `out` or none. The values have no pattern and never repeat.
   bool reserve(Random& random, std::span<uint32_t> out) {
     if (limit_ - held_ < out.size())
       return false;
@@ -35,7 +35,7 @@ class KeyTable {
     }
     return true;
   }
-  // Null: no such key was ever given out.
+  // Returns null if no such key was ever given out.
   Key* find(uint32_t value) {
     uint32_t index = value & 0xffff;
     return index < keys_.size() && keys_[index].value == value ? &keys_[index] : nullptr;

@@ -14,7 +14,7 @@ server::Fingerprint print_of(const Shape& shape, uint32_t xid) {
 
 }  // namespace
 
-// True: the handler is to run.
+// Returns true if the handler is to run.
 bool End::begin_once(engine::ServedCall& call, Shape& shape) {
   server::ReplayCache& replays = *session_.around().replays;
   uint64_t now = context_.schedule.now();
@@ -97,7 +97,7 @@ void End::answer_again(OnceCall& once) {
   }
 }
 
-// Nobody takes their replies any more. Those that are already woken come by themselves.
+// Their replies are no longer taken. Those that are already woken come by themselves.
 void End::release_waiting() {
   if (session_.around().replays == nullptr)
     return;

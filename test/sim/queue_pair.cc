@@ -159,7 +159,7 @@ void QueuePair::execute_next() {
     return;
   }
   retries_ = 0;
-  // lib/fabric/work.h: in the order of posting, whichever of them report their completion.
+  // lib/fabric/work.h: in the order of posting, whichever requests report their completion.
   if (request.number != taken_effect_++)
     context_.fail(name_, "a %s takes effect out of order", name_of(request.wr.op));
   if (context_.traced)
@@ -170,7 +170,7 @@ void QueuePair::execute_next() {
     schedule_execution();
     return;
   }
-  // What went before has been acknowledged; a Read may have its data or not.
+  // Earlier requests have been acknowledged; a Read may have its data or not.
   for (Request& earlier : queue_) {
     if (&earlier == &request)
       break;

@@ -1,7 +1,8 @@
 // The simulated fabric: one end of a reliable connection. Work requests are executed in order, each
-// after a while; a Read's data lands later; requests complete in posting order, some time after
-// they were executed; completions are handed over in batches. What a peer does to memory is checked
-// by key, bounds and right, and what no correct engine does is a failure of the simulation.
+// after a while; a Read's data arrives later; requests complete in posting order, some time after
+// they were executed; completions are handed over in batches. A peer's accesses to memory are
+// checked by key, bounds and right, and an action that no correct engine takes is a failure of the
+// simulation.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +19,11 @@
 
 namespace rrdk::sim {
 
-// What a message between the engines is: a call of its sender's, an answer to one of the other
-// end's, or about the transport properties of draft-04.
+// The kind of a message between the engines: a call from its sender, an answer to one from the
+// other end, or a message about the transport properties of draft-04.
 enum class About : uint8_t { kCall, kAnswer, kProperties, kRefusedProperties };
 
-// A completion, and what the message was in which it came.
+// A completion, and the kind of the message with which it came.
 struct Report {
   fabric::Completion completion;
   bool stray;  // a message that the fabric made up
@@ -34,10 +35,10 @@ struct Report {
 
 class QueuePairOwner {
  public:
-  // A Send is being posted; `message` is what it gathers.
+  // A Send is being posted; `message` is the gathered message.
   virtual About on_send(std::span<const std::byte> message) = 0;
-  // Whether the call that showed this key to the peer was given up on, so that its memory may be
-  // fenced while the peer is still at it.
+  // Whether the call that showed this key to the peer was given up, so that its memory may be
+  // fenced while the peer still uses it.
   virtual bool given_up(const Key& key) = 0;
   virtual void on_reports(std::span<const Report> reports) = 0;
   virtual void on_queue_pair_error() = 0;
@@ -65,26 +66,26 @@ class QueuePair final : public fabric::RemoteKeys, public Actor {
   void share(std::deque<fabric::ReceiveWr>& receives) { shared_ = &receives; }
   void connect_to(QueuePair& peer) { peer_ = &peer; }
   void establish() { established_ = true; }
-  // Takes what the engine wants posted, Receives first.
+  // Takes the engine's requests, Receives first.
   void post(engine::Connection& engine);
   void post_receives(engine::Connection& engine);
-  // To error, and everything is flushed. Idempotent.
+  // Moves to the error state, and flushes everything. Idempotent.
   void fail(const char* why);
   // The next request that is executed fails.
   void arm_error() { armed_ = true; }
   void disarm() { armed_ = false; }
-  // A message out of nowhere. False: no Receive is posted.
+  // A message out of nowhere. Returns false if no Receive is posted.
   bool stray(std::span<const std::byte> message);
 
   bool in_error() const { return in_error_; }
-  // Nothing posted that was not reported.
+  // Everything posted was reported.
   bool drained() const { return queue_.empty() && receives_.empty() && !has_reports(); }
   bool shares() const { return shared_ != nullptr; }
-  // Shared Receives that were taken are yet to be reported.
+  // Shared Receives were taken and not reported yet.
   bool holds_receive() const { return shared_ != nullptr && has_reports(); }
-  // Receives that the engine believes to be posted.
+  // The number of Receives that the engine believes to be posted.
   uint32_t receives_posted() const { return receives_given_ - receives_reported_; }
-  // The smallest of those that can still take a message; none: the largest number.
+  // The smallest Receive that can still take a message; the largest number if there is no Receive.
   uint32_t smallest_receive() const;
   KeyTable& keys() { return keys_; }
 
@@ -103,7 +104,7 @@ class QueuePair final : public fabric::RemoteKeys, public Actor {
     About about = About::kCall;
     bool done = false;
     fabric::WcStatus status = fabric::WcStatus::kSuccess;
-    std::vector<std::byte> data;  // of a Read that was executed and has not landed
+    std::vector<std::byte> data;  // of a Read that was executed and whose data has not arrived
   };
 
   void post_one(const fabric::SendWr& wr);
@@ -152,10 +153,10 @@ class QueuePair final : public fabric::RemoteKeys, public Actor {
   uint64_t posted_ = 0;
   uint64_t taken_effect_ = 0;
   std::deque<Request> queue_;               // posted, not yet reported
-  std::deque<bool> slots_;                  // of the send queue in use: signaled?
+  std::deque<bool> slots_;                  // slots of the send queue in use: signaled?
   std::deque<fabric::ReceiveWr> receives_;  // its own
   std::deque<fabric::ReceiveWr>* shared_ = nullptr;
-  // In order each; between the two, RC promises nothing.
+  // Each in order; RC promises nothing about the order between the two.
   std::deque<Report> send_reports_;
   std::deque<Report> receive_reports_;
   uint64_t reported_ = 0;

@@ -1,12 +1,12 @@
-// Random numbers of one simulation: everything that is left to chance comes from one of these.
+// Random numbers of one simulation: all chance comes from one of these.
 #pragma once
 
 #include <cstdint>
 
 namespace rrdk::sim {
 
-// SplitMix64, begun at a place that is mixed as well: the streams of neighbours would otherwise be
-// one stream, a number apart.
+// SplitMix64, with a mixed start: otherwise the streams of neighbouring seeds would be one stream,
+// shifted by one.
 class Random {
  public:
   explicit Random(uint64_t seed) noexcept : state_(mix(seed + kStep)) {}

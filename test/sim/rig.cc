@@ -21,8 +21,8 @@ std::unique_ptr<Memory> make(const std::vector<SizeClass>& classes) {
   return nullptr;
 }
 
-// The first has plenty, and the last for thousands of connections. The others have buffers for
-// Receives and a few for chunks.
+// The first has plenty, and the last has enough for thousands of connections. The others have
+// buffers for Receives and a few for chunks.
 const std::vector<std::vector<SizeClass>> kClasses = {
     {{4096, 1024}, {16384, 256}, {131072, 128}},
     {{4096, 96}, {16384, 4}, {131072, 4}},
@@ -30,7 +30,7 @@ const std::vector<std::vector<SizeClass>> kClasses = {
     {{4096, 80}, {8192, 8}, {65536, 3}},
     {{4096, 48000}, {16384, 512}, {131072, 128}},
 };
-// For the Receives of one connection and hardly more: some slots stay bare.
+// For the Receives of one connection and hardly more: some slots have no buffer.
 const std::vector<SizeClass> kTightest = {{4096, 10}, {65536, 3}};
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Memory for simulations, made once per process: some with plenty and some with too little.
+// Memories for simulations, made once per process: some with plenty and some with too little.
 #pragma once
 
 #include <array>
@@ -10,17 +10,17 @@ namespace rrdk::sim {
 
 // A responder's memory that is enough for one connection only.
 constexpr int kTightestResponder = 3;
-// Of thousands of connections.
+// For thousands of connections.
 constexpr int kCrowdMemory = 4;
 
 class Rig {
  public:
-  // False: EAL or memory could not be had; a line on standard error says why.
+  // Returns false if EAL or memory is not available; a line on standard error says why.
   bool create();
   Memory& requester(int which) { return *requester_[static_cast<size_t>(which)]; }
   Memory& responder(int which) { return *responder_[static_cast<size_t>(which)]; }
-  Memory& traffic() { return *traffic_; }  // of calls and handlers: always enough
-  // Every buffer is back.
+  Memory& traffic() { return *traffic_; }  // for calls and handlers: always enough
+  // Whether every buffer is back.
   bool whole() const;
 
  private:

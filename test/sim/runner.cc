@@ -26,7 +26,7 @@ constexpr unsigned kSecondsPerSeed = 60;  // more is a simulation that does not 
 constexpr int kBrokenExit = 3;
 constexpr unsigned kMostProcesses = 64;
 
-// What one process says of itself, in memory that all share.
+// The report of one process, in memory that all share.
 struct Progress {
   uint64_t seed;
   std::atomic<uint64_t> count, steps, calls;
@@ -43,7 +43,7 @@ double since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// The log of what goes wrong under faults is not wanted.
+// Log lines about injected faults are not wanted.
 void be_silent() {
   set_log_sink([](LogLevel, const char*, void*) {}, nullptr);
 }

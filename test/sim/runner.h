@@ -10,7 +10,7 @@ namespace rrdk::sim {
 struct RunOptions {
   uint64_t first = 1;
   uint64_t count = 1000;
-  double seconds = 0;  // if not 0: until then, whatever `count` says
+  double seconds = 0;  // if not 0: runs until then, whatever `count` is
   unsigned processes = 2;
   unsigned most_failures = 5;  // stops there
   bool progress = false;       // a line on standard error every ten seconds

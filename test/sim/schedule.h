@@ -27,7 +27,7 @@ class Schedule {
     events_.push_back({now_ + delay, scheduled_++, &actor, what, argument});
     std::push_heap(events_.begin(), events_.end(), later);
   }
-  // Runs the next event. False: there is none.
+  // Runs the next event. Returns false if there is no event.
   bool step() {
     if (events_.empty())
       return false;

@@ -4,11 +4,11 @@ namespace rrdk::sim {
 
 namespace {
 
-// Returns what the wire has to be understood as.
+// Returns the version and draft in which the wire is to be understood.
 proto::Versions choose_versions(Surroundings& around, engine::ConnectionOptions& requester,
                                 engine::ConnectionOptions& responder) {
   Weather::choose_versions(around.context.random, requester, responder);
-  // Large Receives stay with the replies that were kept, and without others no call is sent.
+  // Kept replies hold large Receives, and without others no call is sent.
   if (around.weather.scarce_at_requester())
     requester.max_receive_size = 4096;
   return requester.limits.versions;
@@ -45,7 +45,7 @@ bool Session::start() {
   return true;
 }
 
-// An old reply comes once more, as it may from a responder with a retransmission queue of its own.
+// An old reply comes again, as it may from a responder with its own retransmission queue.
 void Session::stray() {
   const std::vector<Wire::Record>& records = forward_.records();
   if (records.empty() || !requester_.healthy())

@@ -1,5 +1,5 @@
-// One connection from set-up to the day when nothing of it is left: the engines of requester and
-// responder, their queue pairs, and what is known of the calls between them.
+// One connection from its set-up until nothing is left: the engines of requester and responder,
+// their queue pairs, and the state of the calls between them.
 #pragma once
 
 #include <cstdint>
@@ -28,14 +28,14 @@ namespace rrdk::sim {
 class Session;
 class End;
 
-// What the world hears of its sessions.
+// What a world is told about its sessions.
 class SessionOwner {
  public:
   virtual void on_ended(Call& call) = 0;
-  // One of its ends is idle, and gone.
+  // One of its ends is idle, and destroyed.
   virtual void on_buried(Session& session) = 0;
   virtual bool ticks() const = 0;
-  // The active call of that end with this XID on this connection; null: none.
+  // The active call of that end with this XID on this connection, or null.
   virtual Call* call_of(const Session& session, engine::Role caller, uint32_t xid) = 0;
 
  protected:
@@ -51,7 +51,7 @@ struct SharedReceives {
   std::deque<fabric::ReceiveWr> posted;
 };
 
-// What the sessions of one world share.
+// Shared by the sessions of one world.
 struct Surroundings {
   Context& context;
   const Weather& weather;
@@ -84,14 +84,14 @@ class End final : public engine::Upcalls, public QueuePairOwner, public Actor {
   void give_up();  // before it was connected
   // The XIDs of an earlier connection.
   void continue_xids(std::span<const uint32_t> last) { engine_->requester().continue_xids(last); }
-  const std::vector<uint32_t>& last_xids() const { return last_xids_; }  // when it is not alive
+  const std::vector<uint32_t>& last_xids() const { return last_xids_; }  // if it is not alive
 
   // The upper layer's requests.
   void submit(Call& call);
   void cancel(Call& call);
   void grant(uint32_t credits);
   void drain();
-  // Either end's: asks for other Receives at the peer, or makes its own larger.
+  // For either end: asks the peer for other receive sizes, or makes its own larger.
   void change_receives(uint32_t bytes);
 
   bool alive() const { return engine_ != nullptr; }
@@ -130,7 +130,7 @@ class End final : public engine::Upcalls, public QueuePairOwner, public Actor {
     engine::ServedCall* call;
     Shape* shape;
   };
-  // A call that wants to be told when the peer is done with its memory.
+  // A call to be told when the peer no longer uses its memory.
   struct Lent {
     End* end;
     bool out = false;  // it has ended, and was not told yet
@@ -176,7 +176,7 @@ class End final : public engine::Upcalls, public QueuePairOwner, public Actor {
   void release_waiting();
   void leave_cache();
   bool is_requester() const { return role_ == engine::Role::kRequester; }
-  // What is known of the calls that this end makes, and of those that it takes.
+  // The state of the calls that this end makes, and of those that it takes.
   Wire& own();
   Wire& theirs();
 
@@ -186,7 +186,7 @@ class End final : public engine::Upcalls, public QueuePairOwner, public Actor {
   std::string name_;
   uint32_t reads_;
   const engine::SharedOptions options_;
-  std::optional<proto::Wire> draft_;  // of version 2 that it knows
+  std::optional<proto::Wire> draft_;  // of version 2 that it supports
   QueuePair queue_pair_;
   engine::ClientShare share_;
   std::unique_ptr<engine::Connection> engine_;
@@ -198,7 +198,7 @@ class End final : public engine::Upcalls, public QueuePairOwner, public Actor {
   bool saw_failure_ = false;  // a work request of ours failed
   bool dropped_ = false;      // the handler ended the connection
   bool drained_ = false;      // it takes no more calls
-  // During the last use of the engine, at most and at least, in whatever order it saw things.
+  // During the last use of the engine, at most and at least, whatever the order of its events.
   uint32_t most_zombies_ = 0;
   uint32_t least_window_ = 1;
   uint64_t numbers_ = 0;
@@ -215,7 +215,7 @@ class Session {
  public:
   Session(Surroundings& around, uint32_t line, uint32_t life);
 
-  // False: there are not enough buffers; it is over already.
+  // Returns false if there are not enough buffers; the session is then over.
   bool start();
   bool healthy() const { return requester_.healthy() && responder_.healthy(); }
   bool over() const { return !requester_.alive() && !responder_.alive(); }

@@ -1,5 +1,5 @@
-// A number of simulations from a random seed on: RRDK_SEED gives the first, RRDK_SIM_SEEDS the
-// number. Faults that the simulation has caught: doc/simulation.md.
+// Simulations from a random seed on: RRDK_SEED gives the first seed, RRDK_SIM_SEEDS the number. For
+// faults that the simulation has found see doc/simulation.md.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -34,7 +34,7 @@ TEST(Simulation, InvariantsHold) {
             << static_cast<double>(summary.count) / summary.seconds << " seeds/s" << std::endl;
 }
 
-// What a process simulated before makes no difference.
+// What the process simulated before makes no difference.
 TEST(Simulation, ASeedIsAFunctionOfItsNumber) {
   RunOptions options;
   options.first = rrdk::test::run_seed();

@@ -9,13 +9,13 @@ namespace {
 
 constexpr uint32_t kGuard = 16;
 constexpr std::byte kGuardByte{0xc3};
-constexpr uint32_t kTail = 64;  // bytes behind a result that are looked at
+constexpr uint32_t kTail = 64;  // bytes behind a result that are checked
 constexpr std::byte kUntouched{0x5a};
 constexpr uint32_t kMaxItem = 200 * 1024;
 constexpr uint32_t kRooms = 4;
-constexpr uint32_t kSmallItem = 200;  // of backward calls, of which the smallest threshold holds 4
+constexpr uint32_t kSmallItem = 200;  // for backward calls, of which the smallest threshold holds 4
 
-// Random bytes, of which each item is a part: filling and comparing are as quick as can be.
+// Random bytes, of which each item is a part: filling and comparing are as fast as possible.
 const std::vector<std::byte>& noise() {
   static const std::vector<std::byte> bytes = [] {
     std::vector<std::byte> made(kMaxItem + 65536 + 8);
@@ -68,7 +68,7 @@ uint32_t Traffic::length() {
   return std::min(n, largest_);
 }
 
-// As the messages of backward calls are, mostly: they fit any threshold.
+// Mostly of the size of backward calls' messages: they fit any threshold.
 void Traffic::make_small(Shape& shape) {
   shape.force_long = false;
   if (context_.random.one_in(10))
@@ -133,7 +133,8 @@ bool Traffic::prepare(Call& call, const Shape& shape) {
   return write(call.out.message, 0, shape, shape.arguments, 1024);
 }
 
-// One Write chunk for each eligible result, up to some number; takes off `reply` what goes there.
+// One Write chunk for each eligible result, up to some number; subtracts from `reply` what goes
+// there.
 bool Traffic::offer(Call& call, const Shape& shape, uint64_t& reply) {
   Random& random = context_.random;
   call.room.clear();
@@ -208,7 +209,7 @@ bool Traffic::write(Message& message, uint32_t type, const Shape& shape,
   return e.ok();
 }
 
-// Whether the items are the shape's, with the right data and nothing behind them.
+// Whether the items have the expected shape and data, with nothing behind them.
 bool Traffic::read(Decoder& from, const Shape& shape, const std::vector<Item>& items,
                    uint32_t type) {
   for (size_t i = 0; i < items.size(); ++i) {

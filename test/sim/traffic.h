@@ -1,4 +1,4 @@
-// Calls and replies of random shape, with data that says whose it is. A message is XID, msg_type
+// Calls and replies of random shape, with data that identifies its call. A message is XID, msg_type
 // and the call's serial number, then its items, each an opaque<>.
 #pragma once
 
@@ -17,11 +17,11 @@ namespace rrdk::sim {
 
 struct Item {
   uint32_t length;
-  bool eligible;   // by reference, and it may move in a chunk of its own
+  bool eligible;   // by reference, and it may move in its own chunk
   bool reference;  // by reference at least
 };
 
-// What a call is made of and what must come of it. Kept until the simulation ends.
+// The content of a call and its expected outcome. Kept until the simulation ends.
 struct Shape {
   uint32_t serial = 0;
   std::vector<Item> arguments;
@@ -29,17 +29,17 @@ struct Shape {
   bool force_long = false;
   bool refused = false;      // the handler does not allow the chunks
   bool dropped = false;      // the handler ends the connection
-  bool small_room = false;   // a result has too little room
-  bool small_reply = false;  // the rest of the reply may have
+  bool small_room = false;   // a result has too little space
+  bool small_reply = false;  // the rest of the reply may have too little
   bool plain_end = false;    // made when all is quiet: it must succeed
-  bool backward = false;     // of the server to its client: inline or not at all
+  bool backward = false;     // from the server to its client: inline or not at all
   bool idempotent = false;   // it may run twice
-  uint32_t runs = 0;         // of its handler, those aside that ended its connection
-  bool not_run = false;      // there was no room to remember it
+  uint32_t runs = 0;         // of its handler, apart from those that ended its connection
+  bool not_run = false;      // there was no space to remember it
   bool not_kept = false;     // it was repeated, and its reply was not kept
 };
 
-// Room for one segment of a result, with guard bytes around it.
+// Memory for one segment of a result, with guard bytes around it.
 struct Guarded {
   Buffer buffer;
   MemorySpan span;
@@ -58,7 +58,7 @@ struct Call {
   bool active = false;                             // between submit() and on_call_ended
   bool cancelled = false;
   bool again = false;                     // it was lost and is to be made again
-  bool lends = false;                     // wants to be told when the peer is done with `room`
+  bool lends = false;                     // is to be told when the peer no longer uses `room`
   const std::byte* first_word = nullptr;  // of the message, where the XID is
   std::vector<Guarded> room;
   std::vector<std::vector<MemorySpan>> spans;
@@ -68,11 +68,11 @@ struct Call {
   uint32_t xid() const;
 };
 
-// Outcomes that the surroundings allow, besides what the shape does.
+// Outcomes that the surroundings allow, besides those of the shape.
 struct Allowance {
   bool lost;        // the connection was
   bool refused;     // the responder may be short of memory
-  bool unsendable;  // the requester may be, or of keys
+  bool unsendable;  // the requester may be short of memory or keys
 };
 
 class Traffic {
@@ -82,7 +82,7 @@ class Traffic {
 
   Shape& draw(engine::Role caller = engine::Role::kRequester);
   Shape& repeat(const Shape& shape);
-  // Null: no call has this number.
+  // Returns null if no call has this number.
   Shape* find(uint32_t serial);
 
   // The requester's side. Returns false when the simulation's own memory is exhausted.

@@ -30,7 +30,7 @@ Weather::Weather(Random& random) {
   lazy_posting = random.one_in(2);
   answers_at_once = random.one_in(2);
   takes_turns = random.one_in(2);
-  // With scarce memory Receives for both directions can never stand ready again.
+  // With scarce memory there may never again be enough Receives for both directions.
   both_ways = random.one_in(2) && responder_memory == 0;
 
   longest_peace = random.one_in(4) ? 0 : random.between(50'000, 2'000'000);
@@ -65,10 +65,10 @@ Weather::Weather(Random& random) {
   longest_kept = random.one_in(3) ? 2'000 : 512 << 10;
   most_lanes = random.one_in(4) ? random.between(1, 3 * lines) : 1000;
   if (scarce())
-    tick_ns = 1'000'000;  // who waits for what others hold looks again at each tick
+    tick_ns = 1'000'000;  // an end that waits for buffers of others looks again at each tick
 }
 
-// What thousands of connections share: few calls each, faults that meet all of them.
+// Shared by thousands of connections: few calls on each, and faults that hit all of them.
 void Weather::gather(Random& random) {
   lines = random.between(1'000, 2'000);
   calls = 3 * lines;
@@ -108,7 +108,7 @@ engine::ConnectionOptions Weather::options(Random& random, engine::Role role) co
   o.takes_invalidations = !random.one_in(4);
   o.lend_ns = lend_ns;
   o.starved_ns = starved_ns;
-  // Also less than one call has, which then runs alone.
+  // It may be less than one call needs, which then runs alone.
   if (random.one_in(3))
     o.max_chunk_bytes = 1 + random.below(random.one_in(2) ? 2'000 : 300'000);
   o.first_xid = static_cast<uint32_t>(random.next() >> 32) | 1;

@@ -1,4 +1,4 @@
-// What a simulation is like, drawn from its seed before anything happens.
+// The parameters of a simulation, drawn from its seed before anything happens.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace rrdk::sim {
 
-// Credits of a responder, at most.
+// The largest number of credits of a responder.
 constexpr uint32_t kMostCredits = 8;
 
 struct Weather {
@@ -24,7 +24,7 @@ struct Weather {
   uint64_t longest_answer;  // of a handler
   uint64_t tick_ns;         // 0: time does not pass for the engines
   uint64_t lend_ns;         // how long calls that are given up leave their memory to the peer
-  uint64_t starved_ns;      // how long a requester puts up with having no credits left
+  uint64_t starved_ns;      // how long a requester waits without any credit
   uint32_t largest_item;
   uint32_t keys;
   int requester_memory;  // which of the rig's; 0: there is plenty
@@ -36,14 +36,14 @@ struct Weather {
   bool takes_turns;         // a responder's calls wait for its turns
   bool answers_at_once;     // some handlers answer within on_call()
   bool both_ways;           // servers call their clients, too
-  // All connections are one client's, and its calls run once: what is lost is repeated under its
-  // XID, and may be so before the responder knows of the loss.
+  // All connections belong to one client, and its calls run once: lost calls are repeated under
+  // their XIDs, possibly before the responder knows of the loss.
   bool once;
-  uint32_t once_credits;  // of each requester, for life: XIDs go on slot by slot
+  uint32_t once_credits;  // of each requester, for its lifetime: XIDs continue slot by slot
   uint32_t longest_kept;  // reply
-  uint32_t most_lanes;    // that there is room for
+  uint32_t most_lanes;    // for which there is space
   // Faults.
-  uint64_t longest_peace;  // between two; 0: there are none
+  uint64_t longest_peace;  // between two; 0: there are no faults
   bool breaks, errors, strays, cancels, credit_changes, size_changes, deadlines, failed_connects,
       drains;
   bool abrupt;  // ends with calls in flight
@@ -56,11 +56,11 @@ struct Weather {
   bool few_keys() const { return keys < 1000; }
   // All connections may break at once.
   bool storms() const { return once || crowd; }
-  // Of the duplicate request cache.
+  // Options of the duplicate request cache.
   ReplayOptions replay_options() const;
-  // Of one end of a new connection.
+  // Options of one end of a new connection.
   engine::ConnectionOptions options(Random& random, engine::Role role) const;
-  // What the two ends of one connection speak.
+  // The versions that the two ends of one connection support.
   static void choose_versions(Random& random, engine::ConnectionOptions& requester,
                               engine::ConnectionOptions& responder);
 

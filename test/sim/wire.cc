@@ -10,7 +10,7 @@ using proto::MessageType;
 
 namespace {
 constexpr size_t kRepeatable = 1024;    // bytes of a reply that may come again
-constexpr uint32_t kSpareReceives = 3;  // that no credit stands on, when draft-04 is spoken
+constexpr uint32_t kSpareReceives = 3;  // without a credit, if draft-04 is spoken
 }  // namespace
 
 Wire::Record* Wire::find(uint32_t xid) {
@@ -21,7 +21,7 @@ Wire::Record* Wire::find(uint32_t xid) {
   return nullptr;
 }
 
-// Null: the XID is used twice, and not because a version was refused.
+// Null if the XID is used twice, other than because a version was refused.
 Wire::Record* Wire::begin(uint32_t xid) {
   Record* known = find(xid);
   if (known == nullptr) {
@@ -108,7 +108,7 @@ void Wire::on_reply_posted(std::span<const std::byte> message, uint32_t receives
   record->answered = true;
   --in_process_;
   uint32_t grant = header_.credits;
-  // Spares that stand ready; those that came behind this call may have to wait in theirs.
+  // Spares that are available; messages that came behind this call may have to wait in theirs.
   uint32_t spares = spares_ && !scarce_ ? kSpareReceives : 0;
   spares -= std::min(spares, properties_ - record->properties);
   receives -= std::min(receives, spares);
@@ -127,11 +127,11 @@ void Wire::on_reply_posted(std::span<const std::byte> message, uint32_t receives
   bool is_version_error = is_error && header_.error.code == proto::ErrorCode::kVersion;
   if (is_version_error && header_.version == 1)
     context_.fail(name_, "xid %08x: version 1 is refused", header_.xid);
-  // What an end of the other draft would say, too (V2X-03).
+  // An error that an end of the other draft would also send (V2X-03).
   bool is_foreign = is_error && (header_.error.raw == 2 || header_.error.raw == 3);
   bool was_run = header_.wire == proto::Wire::kDraft00 && header_.error.raw == 2;
   bool in_version_1 = !settled_ && (is_version_error || (is_foreign && !was_run));
-  // Within what it is told, the requester tries again (V2D4-ERR-08 to 10).
+  // Within the limits that it is told, the requester tries again (V2D4-ERR-08 to 10).
   bool tells_limit = is_error && (header_.error.code == proto::ErrorCode::kReadChunks ||
                                   header_.error.code == proto::ErrorCode::kWriteChunks);
   record->again = header_.version == 2 && (in_version_1 || tells_limit);
@@ -141,7 +141,7 @@ void Wire::on_reply_posted(std::span<const std::byte> message, uint32_t receives
     record->reply.assign(message.begin(), message.end());
 }
 
-// Segments come back as they were offered, none more and none fewer, shorter at most.
+// Segments come back as they were offered, the same number, at most shorter.
 void Wire::check_lists(const Record& record, const proto::Header& header) {
   const proto::ChunkLists& lists = header.lists;
   if (lists.num_reads != 0)
@@ -171,7 +171,7 @@ void Wire::on_reply_delivered(uint32_t xid, uint32_t credits) {
   --unanswered_;
   zombies_ -= record->ended;
   if (!record->granted)
-    return;  // says nothing of credits (V1-CREDIT-21)
+    return;  // says nothing about credits (V1-CREDIT-21)
   take_grant(credits);
 }
 

@@ -1,4 +1,4 @@
-// The invariants that can be seen on the wire of one connection: credits, XIDs, one answer to each
+// The invariants that are visible on the wire of one connection: credits, XIDs, one answer to each
 // call, and lists that come back as they were offered. Independent of the engine's own counting.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace rrdk::sim {
 
 class Wire {
  public:
-  // What became of one call.
+  // The state of one call.
   struct Record {
     uint32_t xid = 0;
     uint32_t serial = 0;
@@ -33,7 +33,7 @@ class Wire {
     bool again = false;  // refused in a way that lets the requester send it again
     bool draft04 = false;
     uint32_t properties = 0;  // messages about them that had come to the responder before it
-    bool granted = false;     // the answer says something of credits
+    bool granted = false;     // the answer carries credits
     bool has_reply_chunk = false;
     std::vector<uint16_t> write_chunks;    // segments of each
     std::vector<proto::Segment> segments;  // of the Write chunks, then of the Reply chunk
@@ -49,28 +49,28 @@ class Wire {
         configured_(responder_credits),
         scarce_(scarce) {}
 
-  // The requester posts a call. `waited`: calls were held back by its send queue, so that this one
-  // may have been released under an earlier grant. Null when the header is wrong.
+  // The requester posts a call. If `waited`, calls were held back by its send queue, so that this
+  // one may have been released under an earlier grant. Returns null if the header is wrong.
   Record* on_call_posted(std::span<const std::byte> message, bool waited, KeyTable& keys);
   void on_call_delivered(uint32_t xid, bool knows_draft04);
-  // The responder posts an answer, when so many Receives stand ready for calls.
+  // The responder posts an answer, when this many Receives are available for calls.
   void on_reply_posted(std::span<const std::byte> message, uint32_t receives);
   void on_reply_delivered(uint32_t xid, uint32_t credits);
-  // All that the requester wanted posted was posted.
+  // All requests of the requester were posted.
   void on_requester_posted() { window_most_ = window_; }
   void on_ended(Record& record, bool given_up);
   void configure(uint32_t credits);
 
-  // A message that an end posts, and that answers no call as far as awaits() knows.
+  // A message that an end posts, and that does not answer a call according to awaits().
   About about(std::span<const std::byte> message, bool by_requester);
   // Whether the message is an error that answers a call.
   bool awaits(std::span<const std::byte> message);
-  // One that is about no call; an error for such says nothing of credits.
+  // An error that answers no call; such an error carries no credits.
   void on_properties_delivered(bool to_requester, bool grants, uint32_t credits);
 
   Record* find(uint32_t xid);
   const std::vector<Record>& records() const { return records_; }
-  // Calls that were given up on and not answered: each holds a credit.
+  // Calls that were given up and not answered: each holds a credit.
   uint32_t zombies() const { return zombies_; }
   uint32_t window() const { return window_; }
   uint32_t unanswered() const { return unanswered_; }
@@ -94,7 +94,7 @@ class Wire {
   uint32_t zombies_ = 0;
   uint32_t properties_ = 0;  // messages about them that came to the responder
   bool spares_ = false;      // the responder knows that draft-04 is spoken
-  // XIDs of property messages, by whom they were sent; they may have been those of calls before.
+  // XIDs of property messages, by their senders; earlier calls may have had the same XIDs.
   std::vector<uint32_t> property_xids_[2];
   bool settled_ = false;  // there was a reply, in the version of the calls
   std::vector<Record> records_;

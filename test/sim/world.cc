@@ -7,17 +7,17 @@ namespace rrdk::sim {
 namespace {
 
 constexpr uint32_t kProofs = 3;
-// Calls that do not end leave no room for others: then it gets quiet before all were made.
+// Calls that do not end leave no space for others: then it gets quiet before all calls were made.
 constexpr uint64_t kMostBusySteps = 100'000;
 // Bounds of the quiet time: far above what any seed takes, in events and in simulated time. Calls
-// of a connection for which there are no buffers are refused one after the other, each in two
-// seconds: in one of a million seeds ten of them are.
+// on a connection for which there are no buffers are refused one after the other, each after two
+// seconds: in one of a million seeds there are ten of these.
 constexpr uint64_t kMostQuietSteps = 400'000;
 constexpr uint64_t kMostQuietTime = 60'000'000'000;
 // More for each connection of a crowd.
 constexpr uint64_t kBusyStepsEach = 400;
 constexpr uint64_t kQuietStepsEach = 2'000;
-// So often the phase of a crowd is looked at.
+// How often the phase of a crowd is checked.
 constexpr uint64_t kStepsOfCrowd = 256;
 
 }  // namespace
@@ -69,7 +69,7 @@ World::World(Rig& rig, uint64_t seed, bool traced)
 std::string World::run() {
   while (!context_.failed() && !done()) {
     const bool moved = context_.schedule.step();
-    // That looks at each connection.
+    // This looks at each connection.
     if (!moved || !weather_.crowd || context_.schedule.steps() % kStepsOfCrowd == 0)
       next_phase();
     if (!moved && context_.schedule.empty() && !done())
@@ -77,7 +77,7 @@ std::string World::run() {
   }
   if (!context_.failed())
     check_leftovers();
-  if (context_.failed())  // the engines can not be destroyed as they are
+  if (context_.failed())  // the engines cannot be destroyed in this state
     return context_.failure;
   return {};
 }
@@ -109,7 +109,7 @@ void World::connect(uint32_t number) {
     submit_again(line);
 }
 
-// A client that repeats its calls does not wait for the responder to know.
+// A client that repeats its calls does not wait for the responder to notice.
 void World::on_buried(Session& session) {
   live_sessions_ -= session.over();
   Line& line = lines_[session.line()];
@@ -145,7 +145,7 @@ void World::submit_next(uint32_t number) {
   }
 }
 
-// A server calls when it was called.
+// A server makes calls after it was called.
 bool World::can_submit(const Call& call) const {
   Session* session = lines_[call.line].session;
   if (session == nullptr || !session->end(call.caller).alive())
@@ -166,7 +166,7 @@ void World::submit(Call& call, Shape& shape) {
   lines_[call.line].session->end(call.caller).submit(call);
 }
 
-// What was lost with a connection is made again on the next.
+// Calls that were lost with a connection are made again on the next.
 void World::submit_again(Line& line) {
   for (bool sent : {true, false}) {
     for (const std::unique_ptr<Call>& call : line.calls) {
@@ -197,7 +197,7 @@ void World::on_ended(Call& call) {
   Line& line = lines_[call.line];
   const Shape& shape = *traffic_.find(call.serial);
   CallStatus status = call.out.status;
-  // A server can not connect again: its calls are lost with the connection (BIDIR-17).
+  // A server cannot reconnect: its calls are lost with the connection (BIDIR-17).
   call.again = status == CallStatus::kConnectionLost && phase_ != Phase::kEnding && !shape.backward;
   if (shape.plain_end && status == CallStatus::kOk)
     ++line.proofs;
@@ -219,7 +219,7 @@ void World::on_ended(Call& call) {
 bool World::ticks() const {
   if (weather_.tick_ns == 0 || phase_ == Phase::kEnding)
     return false;
-  // Where nobody waits for what others hold, nothing may depend on ticks.
+  // If no end waits for buffers of others, nothing may depend on ticks.
   return phase_ == Phase::kBusy || weather_.scarce();
 }
 
@@ -282,7 +282,7 @@ void World::fault() {
   }
 }
 
-// As a switch does it that fails: at either end of each connection, or both.
+// Like a switch that fails: at either end of each connection, or both.
 void World::break_all() {
   if (context_.traced)
     context_.trace("world", "all connections break");
@@ -368,7 +368,7 @@ bool World::settled() const {
 void World::prove(Line& line) {
   if (line.proofs >= kProofs || line.session == nullptr || !line.session->healthy())
     return;
-  // A connection that was made again just now was not called yet.
+  // A connection that was just made again was not called yet.
   bool back = line.proofs == kProofs - 1 && can_submit(*line.calls.back());
   Call& call = back ? *line.calls.back() : *line.calls.front();
   if (call.active || call.again)

@@ -1,5 +1,5 @@
-// One simulation: connections, the calls on them, faults; then quiet, in which everything must come
-// to an end and every connection must still work; then the end, after which nothing may be left.
+// One simulation: connections, the calls on them, faults; then a quiet time, in which everything
+// must end and every connection must still work; then the end, after which nothing may be left.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class World final : public SessionOwner, public Actor {
   World(Rig& rig, uint64_t seed, bool traced);
   ~World() = default;
 
-  // Runs to the end. Empty: all was well; else what was not.
+  // Runs to the end. Returns an empty text if all was well, otherwise what was not.
   std::string run();
   uint64_t steps() const { return context_.schedule.steps(); }
   uint64_t calls() const { return ended_; }
@@ -35,7 +35,7 @@ class World final : public SessionOwner, public Actor {
   enum Event : uint32_t { kConnect, kSubmit, kFault };
   enum class Phase : uint8_t {
     kBusy,      // calls and faults
-    kSettling,  // neither: what is under way comes to its end, what was lost is made again
+    kSettling,  // neither: calls in progress end, lost ones are made again
     kProving,   // a few calls on each connection, which must succeed
     kEnding,    // connections are closed
   };
@@ -87,7 +87,7 @@ class World final : public SessionOwner, public Actor {
   uint64_t quiet_since_ = 0;  // steps
   uint64_t quiet_since_ns_ = 0;
   std::vector<Line> lines_;
-  std::vector<std::unique_ptr<Session>> sessions_;  // all, since events may still name them
+  std::vector<std::unique_ptr<Session>> sessions_;  // all, since events may still refer to them
 };
 
 }  // namespace rrdk::sim
