@@ -54,7 +54,7 @@ void FileData::write(uint64_t offset, std::span<const std::byte> from) {
 void FileData::resize(uint64_t size) {
   if (size < size_) {
     blocks_.erase(blocks_.lower_bound((size + kBlock - 1) / kBlock), blocks_.end());
-    // What was cut off must not come back when the file grows again.
+    // Data that was cut off must not come back when the file grows again.
     if (auto last = blocks_.find(size / kBlock); last != blocks_.end())
       std::fill(last->second->begin() + static_cast<ptrdiff_t>(size % kBlock), last->second->end(),
                 std::byte{0});

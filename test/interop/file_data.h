@@ -1,5 +1,5 @@
-// What a regular file holds: blocks by number, so that a file may have holes. Does not bound
-// itself.
+// The content of a regular file: blocks by number, so that a file may have holes. It has no size
+// limit of its own.
 #pragma once
 
 #include <array>
@@ -20,10 +20,10 @@ class FileData {
   // How many blocks a write of these bytes would add.
   size_t new_blocks(uint64_t offset, uint64_t length) const;
 
-  // Copies out what is there; what is not, in holes, is zero. The caller keeps it inside size().
+  // Copies the existing data; holes are zero. The caller keeps the range inside size().
   void read(uint64_t offset, std::span<std::byte> to) const;
   void write(uint64_t offset, std::span<const std::byte> from);
-  // Shorter, or longer with a hole at its end.
+  // Makes it shorter, or longer with a hole at its end.
   void resize(uint64_t size);
 
  private:

@@ -93,7 +93,7 @@ class Meddler:
         return kind
 
     def change(self, frame):
-        if header_word(frame, 3) != 0:  # no RDMA_MSG: what is changed stays within its length
+        if header_word(frame, 3) != 0:  # no RDMA_MSG: the changed word stays within its length
             return frame
         self.calls += 1
         kind = self.order()

@@ -22,7 +22,7 @@ using nfs3::Status;
 constexpr int kLookMs = 100;  // how soon the thread sees that it is to end
 constexpr int kBacklog = 16;
 
-FileHandle root;  // what the dispatcher answers with; libtirpc passes it no argument
+FileHandle root;  // the dispatcher's answers; libtirpc passes it no argument
 
 struct MountReply {
   Status status;
@@ -47,7 +47,7 @@ extern "C" bool_t put_mount_reply(XDR* xdr, MountReply* reply) {
          xdr_u_int(xdr, &flavor);
 }
 
-// One export, for everybody: a list of one, with an empty list of groups.
+// One export, for everyone: a list of one, with an empty list of groups.
 extern "C" bool_t put_exports(XDR* xdr, ...) {
   bool_t more = TRUE, none = FALSE;
   char slash[] = "/";
@@ -65,7 +65,7 @@ extern "C" bool_t get_path(XDR* xdr, char** path) {
   return xdr_string(xdr, path, nfs3::mount::kMaxPath);
 }
 
-// Reads a path; false when it was none, and the caller was told.
+// Reads a path; returns false if it was invalid, and the caller was told.
 bool take_path(SVCXPRT* transport, std::string& path) {
   char* text = nullptr;
   auto get = reinterpret_cast<xdrproc_t>(get_path);
@@ -99,7 +99,7 @@ extern "C" void dispatch(svc_req* request, SVCXPRT* transport) {
       if (take_path(transport, path))
         reply(transport, reinterpret_cast<xdrproc_t>(put_nothing));
       return;
-    case nfs3::mount::kDump:  // who has mounted is not kept
+    case nfs3::mount::kDump:  // which clients have mounted is not recorded
       return reply(transport, reinterpret_cast<xdrproc_t>(put_empty_list));
     case nfs3::mount::kExport:
       return reply(transport, reinterpret_cast<xdrproc_t>(put_exports));

@@ -1,5 +1,5 @@
-// The MOUNT protocol, version 3, over TCP (RFC 1813 appendix I), by libtirpc in a thread of its
-// own: one export, "/".
+// The MOUNT protocol, version 3, over TCP (RFC 1813 appendix I), by libtirpc in its own thread: one
+// export, "/".
 #pragma once
 
 #include <atomic>
@@ -14,8 +14,8 @@ namespace rrdk::interop {
 
 class MountService {
  public:
-  // Listens on TCP port `port` of all addresses; 0: one that is free. It does not tell rpcbind. One
-  // per process, as libtirpc has it.
+  // Listens on TCP port `port` of all addresses; 0 means any free port. It does not tell rpcbind.
+  // There is one per process, because libtirpc's state is the process's.
   static Result<std::unique_ptr<MountService>> start(uint16_t port, const nfs3::FileHandle& root);
   ~MountService();
   MountService(const MountService&) = delete;

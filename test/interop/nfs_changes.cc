@@ -1,5 +1,5 @@
-// The procedures that change something. Replies say what their nodes were like before and after
-// (weak cache consistency, RFC 1813 section 2.6).
+// The procedures that change something. Replies include the attributes of their nodes before and
+// after (weak cache consistency, RFC 1813 section 2.6).
 #include <cstring>
 
 #include "nfs_handlers.h"
@@ -8,14 +8,14 @@
 namespace rrdk::interop {
 namespace {
 
-// New things belong to who makes them, unless the call says otherwise.
+// New objects belong to the caller that makes them, unless the call says otherwise.
 void own(NewAttributes& attributes, const ServerCall& call) {
   Caller caller(call);
   attributes.uid = attributes.uid.value_or(caller.uid());
   attributes.gid = attributes.gid.value_or(caller.gid());
 }
 
-// The reply of what makes something: CREATE, MKDIR, SYMLINK.
+// The reply to a procedure that makes an object: CREATE, MKDIR, SYMLINK.
 void answer_new(ServerCall call, Tree& tree, Status status, const Node* node, const Change& change,
                 const Node* folder) {
   if (status != Status::kOk)
@@ -56,7 +56,7 @@ struct CreateHow {
   }
 };
 
-// What CREATE makes of a name that is there already (RFC 1813 section 3.3.8).
+// What CREATE does if the name exists already (RFC 1813 section 3.3.8).
 Status create_over(Tree& tree, Node& node, const CreateHow& how) {
   if (node.type != FileType::kRegular)
     return Status::kExist;
@@ -127,7 +127,8 @@ void write(ServerCall call, void* context) {
   call.results().put_u32(static_cast<uint32_t>(Status::kOk));
   change.put(call.results(), tree, node);
   call.results().put_u32(count);
-  // As stable as this memory gets; but only what was asked for is claimed, so that clients COMMIT.
+  // This memory is as stable as it gets, but the reply only claims the stability that was asked
+  // for, so that clients COMMIT.
   call.results().put_u32(stable);
   call.results().put_u64(tree.instance());
   std::move(call).reply();
@@ -178,7 +179,7 @@ void mkdir(ServerCall call, void* context) {
   NewAttributes attributes = get_new_attributes(call.args());
   if (!call.args().at_end())
     return garbage(std::move(call));
-  attributes.size.reset();  // a folder's is its own business
+  attributes.size.reset();  // the size of a folder is its own
   make(std::move(call), tree_of(context), place, FileType::kDirectory, attributes, {});
 }
 

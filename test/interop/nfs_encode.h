@@ -1,4 +1,4 @@
-// The parts that NFSv3 replies and calls are made of (RFC 1813 section 2.6), server side.
+// The parts of NFSv3 replies and calls (RFC 1813 section 2.6), server side.
 #pragma once
 
 #include <optional>
@@ -8,17 +8,17 @@
 
 namespace rrdk::interop {
 
-// Bytes of a post_op_attr that is there, and of a post_op_fh3 of ours.
+// The bytes of a post_op_attr that is present, and of a post_op_fh3 of this server.
 constexpr uint32_t kPostOpAttrBytes = 88;
 constexpr uint32_t kPostOpHandleBytes = 32;
 
 void put_attributes(Encoder& to, const Tree& tree, const Node& node);  // fattr3
-// post_op_attr; of a null node: none.
+// post_op_attr; for a null node it is absent.
 void put_optional_attributes(Encoder& to, const Tree& tree, const Node* node);
 void put_handle(Encoder& to, const Tree& tree, const Node& node);           // nfs_fh3
 void put_optional_handle(Encoder& to, const Tree& tree, const Node& node);  // post_op_fh3
 
-// wcc_data: what a node was like before a change, for the reply behind it.
+// wcc_data: the attributes of a node before a change, for the reply after it.
 class Change {
  public:
   explicit Change(const Node* before);
@@ -31,9 +31,9 @@ class Change {
 };
 
 Time get_time(Decoder& from);
-// sattr3. The decoder fails at what is none.
+// sattr3. The decoder fails if it is invalid.
 NewAttributes get_new_attributes(Decoder& from);
-// filename3 or nfspath3; what is longer than `room` fails.
+// filename3 or nfspath3; it fails if it is longer than `room`.
 std::string_view get_text(Decoder& from, std::span<char> room);
 
 }  // namespace rrdk::interop

@@ -1,4 +1,4 @@
-// What the handlers of NFSv3's procedures share.
+// Shared by the handlers of NFSv3's procedures.
 #pragma once
 
 #include <array>
@@ -18,8 +18,8 @@ inline void garbage(ServerCall call) {
   std::move(call).reject(AcceptStat::kGarbageArgs);
 }
 
-// Room for a name as long as a call may have it: too long ones are NFS3ERR_NAMETOOLONG, but only
-// those that fit here are told apart.
+// Space for a name that is as long as a call may have it: too long names are NFS3ERR_NAMETOOLONG,
+// but only those that fit here are distinguished.
 using NameRoom = std::array<char, 4096>;
 
 // diropargs3: a folder's handle, and a name in it.
@@ -32,7 +32,7 @@ struct Place {
     folder_handle = nfs3::get_handle(from);
     name = get_text(from, room);
   }
-  // The folder; null, and the status says why.
+  // Returns the folder, or null, and then the status says why.
   Node* find(Tree& tree, Status& status) const {
     Node* folder = nullptr;
     status = tree.find(folder_handle, folder);
@@ -40,7 +40,8 @@ struct Place {
   }
 };
 
-// The caller of AUTH_SYS, as far as a tree cares. Others are nobody.
+// The caller according to AUTH_SYS, as far as a tree needs it. Callers with other credentials have
+// no identity.
 struct Caller {
   explicit Caller(const ServerCall& call) : identity(call.auth_sys()) {}
   uint32_t uid() const { return identity ? identity->uid : kNobody; }
@@ -66,7 +67,7 @@ void readdirplus(ServerCall call, void* context);
 void fsstat(ServerCall call, void* context);
 void fsinfo(ServerCall call, void* context);
 void pathconf(ServerCall call, void* context);
-// Those that change something (nfs_changes.cc).
+// Procedures that change something (nfs_changes.cc).
 void setattr(ServerCall call, void* context);
 void write(ServerCall call, void* context);
 void create(ServerCall call, void* context);

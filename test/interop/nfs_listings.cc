@@ -1,4 +1,4 @@
-// READDIR and READDIRPLUS: as many entries as the caller has room for, from a cookie on.
+// READDIR and READDIRPLUS: as many entries as fit into the caller's reply, starting at a cookie.
 #include <algorithm>
 
 #include "nfs_handlers.h"
@@ -15,15 +15,15 @@ struct Listing {
   FileHandle handle;
   uint64_t cookie = 0;
   uint64_t verifier = 0;
-  uint32_t names_room = 0;  // dircount: of file numbers, names and cookies
+  uint32_t names_room = 0;  // dircount: bytes of file numbers, names and cookies
   uint32_t room = 0;        // of the whole reply
   uint32_t entries = 0;
 
   void get(Decoder& args);
-  // Writes one entry; false when there is no room for it.
+  // Writes one entry; returns false if it does not fit.
   bool put(Encoder& results, const Tree& tree, const Node& node, std::string_view name,
            uint64_t at);
-  // Writes entries as long as there is room; true when that were all.
+  // Writes entries as long as they fit; returns true if those were all.
   bool put_all(Encoder& results, const Tree& tree, Node& folder);
 };
 
@@ -89,7 +89,7 @@ void list(ServerCall call, Tree& tree, bool plus) {
   Encoder::Mark start = results.mark();
   results.put_u32(static_cast<uint32_t>(Status::kOk));
   put_optional_attributes(results, tree, folder);
-  results.put_u64(tree.instance());  // cookies are good as long as this server lives
+  results.put_u64(tree.instance());  // cookies are valid as long as this server lives
   bool all = listing.put_all(results, tree, *folder);
   if (!all && listing.entries == 0) {
     results.rewind(start);

@@ -1,5 +1,5 @@
 // nfs-memory-server: an NFSv3 server over RDMA whose files are in memory, for testing clients of
-// RPC over RDMA against this library: Linux's, and testrpc's engine nfs3.
+// RPC-over-RDMA against this library: Linux's, and testrpc's engine nfs3.
 #include <poll.h>
 
 #include <cerrno>

@@ -6,8 +6,8 @@
 namespace rrdk::interop {
 namespace {
 
-// A repeated CREATE would find its own file, a repeated REMOVE nothing: they are answered from the
-// duplicate request cache. A guarded SETATTR would find its own change.
+// A repeated CREATE would find its own file, and a repeated REMOVE would find nothing: they are
+// answered from the duplicate request cache. A guarded SETATTR would find its own change.
 constexpr Procedure kTable[] = {
     {.number = nfs3::kGetattr, .handler = getattr},
     {.number = nfs3::kSetattr, .handler = setattr, .idempotent = false},

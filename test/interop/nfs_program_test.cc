@@ -1,5 +1,5 @@
-// The procedures, called as a client would and as none would: replies' parts, and arguments that
-// are not what they should be.
+// The procedures, called as a client would and as no client would: the parts of replies, and
+// invalid arguments.
 #include "nfs_program.h"
 
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ class NfsProgram : public ::testing::Test {
     call_->expect_reply(reply);
     return call_->submit_and_wait();
   }
-  // The NFS status of a call that ends well.
+  // The NFS status of a call that succeeds as an RPC.
   Status status(uint32_t procedure, const Args& args, uint32_t reply = 0) {
     EXPECT_EQ(call(procedure, args, reply), CallStatus::kOk) << procedure;
     return static_cast<Status>(results().get_u32());

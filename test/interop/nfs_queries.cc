@@ -1,4 +1,4 @@
-// The procedures that change nothing, but for listings.
+// The procedures that change nothing, except listings.
 #include <algorithm>
 
 #include "nfs_handlers.h"
@@ -10,7 +10,7 @@ namespace {
 constexpr uint32_t kOwner = 6, kGroup = 3, kOther = 0;  // shifts in a mode
 constexpr uint32_t kMayRead = 4, kMayWrite = 2, kMayExecute = 1;
 
-// What a mode grants to the caller: kMayRead and so on.
+// The access that a mode grants to the caller: kMayRead and so on.
 uint32_t granted(const Node& node, const Caller& caller) {
   if (caller.uid() == 0) {
     bool any = node.type == FileType::kDirectory || (node.mode & 0111) != 0;

@@ -51,7 +51,7 @@ HEADERS = {
 }
 
 
-PATIENCE = 60  # seconds, for what is sure to come
+PATIENCE = 60  # seconds, for answers that are sure to come
 
 
 class Connection:
@@ -80,7 +80,8 @@ class Connection:
     def send(self, message):
         self.number += 1
         self.frame(struct.pack(">BBIIII", 0x41, 0x43, 0, 0, self.number, 0) + message)
-        # What comes right behind the MPA request lies unread in siw until more comes: an empty Write.
+        # Data that comes right behind the MPA request stays unread in siw until more comes: an
+        # empty Write.
         self.frame(struct.pack(">BBIQ", 0xc1, 0x40, 0, 0))
 
     def hear(self):

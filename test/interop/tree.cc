@@ -8,7 +8,8 @@
 namespace rrdk::interop {
 namespace {
 
-// A handle: whose it is, of which instance, and the node's number, which is never given again.
+// A handle: the file system's identity, the instance, and the node's number, which is never given
+// again.
 constexpr uint64_t kMagic = 0x7272646b6e667333;
 constexpr size_t kHandleBytes = 3 * sizeof(uint64_t);
 
@@ -85,7 +86,7 @@ Status Tree::find(const FileHandle& handle, Node*& found) {
 Status Tree::check_name(std::string_view name) const {
   if (name.size() > TreeLimits::kName)
     return Status::kNameTooLong;
-  // Of the errors that RFC 1813 lists for every procedure with a name, the one that fits.
+  // The one that fits among the errors that RFC 1813 lists for every procedure with a name.
   if (name.empty() || name.find('/') != name.npos || name.find('\0') != name.npos)
     return Status::kAcces;
   return Status::kOk;
@@ -213,7 +214,7 @@ bool Tree::is_inside(const Node& folder, const Node& ancestor) const {
   return at == &ancestor;
 }
 
-// Whether `moved` may take the place of what has the new name already.
+// Whether `moved` may replace what has the new name already.
 Status Tree::check_target(const Node& moved, const Node& there) const {
   bool folder = moved.type == FileType::kDirectory;
   if (folder != (there.type == FileType::kDirectory))

@@ -1,6 +1,6 @@
 // A file system in memory, as NFSv3 sees one (RFC 1813): handles, names, attributes, contents. It
-// is bounded: what would exceed a limit is NFS3ERR_NOSPC. No permissions are enforced, since who
-// calls is whom the tests trust. For one thread.
+// is bounded: whatever would exceed a limit is NFS3ERR_NOSPC. Permissions are not enforced, since
+// the tests trust all callers. For one thread.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct Time {
 struct TreeLimits {
   uint64_t bytes = 256u << 20;  // of contents, in whole blocks
   uint64_t names = 65536;       // in all folders together
-  uint64_t busy = 0;            // every so-many-th READ is put off with NFS3ERR_JUKEBOX; 0: none
+  uint64_t busy = 0;            // one READ in this many is put off with NFS3ERR_JUKEBOX; 0: none
   uint64_t largest_file = uint64_t{1} << 40;
   static constexpr uint32_t kName = 255;
   static constexpr uint32_t kTarget = 4096;  // of a symbolic link
@@ -39,8 +39,8 @@ struct TreeLimits {
 
 struct Node;
 
-// The contents of a folder. A name's place in a listing is its cookie: cookies grow, and none is
-// given twice, so that listings go on where they were whatever was made or removed meanwhile.
+// The contents of a folder. A name's place in a listing is its cookie: cookies grow, and are never
+// given twice, so that listings continue where they were whatever was made or removed meanwhile.
 struct Folder {
   static constexpr uint64_t kSelfCookie = 1;    // "."
   static constexpr uint64_t kParentCookie = 2;  // ".."
@@ -66,7 +66,7 @@ struct Node {
   FileData data;                            // of a regular file
   std::string target;                       // of a symbolic link
   std::unique_ptr<Folder> folder;           // of a folder
-  std::optional<uint64_t> create_verifier;  // what CREATE EXCLUSIVE brought
+  std::optional<uint64_t> create_verifier;  // the verifier of CREATE EXCLUSIVE
 
   uint64_t size() const;
   uint64_t used() const;  // bytes
@@ -81,9 +81,9 @@ struct NewAttributes {
 
 class Tree {
  public:
-  // `instance` tells this tree's handles and cookies from those of the server before it. The root's
-  // handle alone has `file_system` in its place, so that a mount can live on where that is the
-  // same.
+  // `instance` distinguishes this tree's handles and cookies from those of the server before it.
+  // Only the root's handle has `file_system` in its place, so that a mount can live on if that is
+  // the same.
   Tree(const TreeLimits& limits, uint64_t instance, uint64_t file_system);
   Tree(const TreeLimits& limits, uint64_t instance) : Tree(limits, instance, instance) {}
 
@@ -97,13 +97,13 @@ class Tree {
   bool puts_off() { return limits_.busy != 0 && ++reads_ % limits_.busy == 0; }
 
   FileHandle handle_of(const Node& node) const;
-  // Fails with kBadHandle (never given), kStale (of what is gone, or of another instance).
+  // Fails with kBadHandle (never given) or kStale (removed, or from another instance).
   Status find(const FileHandle& handle, Node*& found);
 
-  // All of these take a name as it came. Names that are no names fail with kAcces ('/' or NUL in
-  // them, or empty) and kNameTooLong.
+  // All of these take a name as it came. Invalid names fail with kAcces (empty, or with '/' or NUL)
+  // and kNameTooLong.
   Status look_up(Node& folder, std::string_view name, Node*& found);
-  // `node` is set when something of that name is there, too: kExist.
+  // `node` is also set if something of that name exists: kExist.
   Status make(Node& folder, std::string_view name, FileType type, const NewAttributes& attributes,
               std::string_view target, Node*& node);
   Status remove(Node& folder, std::string_view name);
@@ -115,7 +115,7 @@ class Tree {
   // Whether `length` bytes can be written there: all or nothing.
   Status check_write(const Node& node, uint64_t offset, uint64_t length) const;
   void write(Node& node, uint64_t offset, std::span<const std::byte> bytes);
-  // kBadCookie when a listing can not go on there.
+  // kBadCookie if a listing cannot continue there.
   Status check_cookie(const Node& folder, uint64_t cookie, uint64_t verifier) const;
 
   static Time now();

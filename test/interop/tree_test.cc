@@ -157,7 +157,7 @@ TEST_F(TreeTest, NamesAreBounded) {
   Node* file = nullptr;
   ASSERT_EQ(tree_.look_up(root_, "0", file), Status::kOk);
   EXPECT_EQ(tree_.link(*file, root_, "more"), Status::kNoSpc);
-  EXPECT_EQ(tree_.rename(root_, "0", root_, "moved"), Status::kOk);  // needs no room
+  EXPECT_EQ(tree_.rename(root_, "0", root_, "moved"), Status::kOk);  // needs no space
   ASSERT_EQ(tree_.remove(root_, "1"), Status::kOk);
   EXPECT_EQ(try_make("more"), Status::kOk);
 }

@@ -136,7 +136,7 @@ def records_of(layers):
         elif name == "iwarp_ddp_rdmap":
             take_ddp(records[-1], value)
         elif name == "rpcordma":
-            if number(value, "rpcordma.version") == 1:  # others it takes for version 1
+            if number(value, "rpcordma.version") == 1:  # it takes others for version 1
                 records[-1]["header"] = header_of(value)
         elif name == "rpc" and records and "rpc" not in records[-1]:
             following = layers[index + 1] if index + 1 < len(layers) else ("", None)
@@ -189,7 +189,7 @@ def dissect(capture, draft="v2-04"):
 
 # tshark knows MPA of RFC 5044 only, and takes the flags of RFC 6581 for reserved ones.
 KNOWN_EXPERTS = {"iwarp_mpa.res.not_set0", "iwarp_mpa.rev.not_set1"}
-WARNING = 0x00600000  # the least severity of interest (epan/proto.h: PI_WARN)
+WARNING = 0x00600000  # the lowest severity of interest (epan/proto.h: PI_WARN)
 
 
 def complaints(capture, versions):

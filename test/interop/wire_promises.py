@@ -28,8 +28,8 @@ class End:
     def __init__(self):
         self.receive_size, self.backward = DEFAULT_2, INLINE
         self.announced = False  # by CONNPROP
-        self.fixed = set()  # properties that it said will stay
-        self.asked = None  # (XID, [property]) of its REQPROP that waits
+        self.fixed = set()  # properties that it declared fixed
+        self.asked = None  # (XID, [property]) of its unanswered REQPROP
         self.speaks_two = False
 
     def wanted(self):
@@ -59,7 +59,7 @@ class Promises:
         # Draft-04 section 7: until the server has answered, it may be one of version 1.
         if client and not receiver.speaks_two:
             return DEFAULT_1
-        # Section 5.2.1: who asks for less keeps to it from then on.
+        # Section 5.2.1: an end that asks for less keeps to it from then on.
         return min(receiver.receive_size, sender.wanted() or receiver.receive_size)
 
     def take(self, record, backward):
@@ -83,14 +83,14 @@ class Promises:
         self.set(record, end, header["set"])
         end.fixed = {name for i, (name, _) in enumerate(header["set"]) if i in header["subsets"][0]}
 
-    # What was not in CONNPROP has its default and keeps it (section 5.3.1).
+    # A property that was not in CONNPROP has its default and keeps it (section 5.3.1).
     def take_reqprop(self, record, header, end, other):
         self.need(record, other.announced, "a request to who has not said its properties")
         self.need(record, end.asked is None, "a request before the last one was answered")
         self.need(record, not {name for name, _ in header["set"]} & other.fixed, "a request to change what stays")
         end.asked = header["xid"], header["set"]
 
-    # Section 5.3.3: each property that was asked for is in one of the three.
+    # Section 5.3.3: each requested property is in one of the three.
     def take_resprop(self, record, header, end, other):
         self.need(record, other.asked and other.asked[0] == header["xid"], "an answer to no request")
         asked = other.asked[1] if other.asked else []
@@ -101,7 +101,7 @@ class Promises:
         self.set(record, end, [asked[i] for i in done if i < len(asked)] + header["set"])
         other.asked = None
 
-    # Section 5.2.1: Receives shrink only where the other end asks for it.
+    # Section 5.2.1: Receives shrink only if the other end asks for it.
     def take_updprop(self, record, header, end, _):
         self.need(record, end.announced, "an UPDPROP before CONNPROP")
         before = end.receive_size

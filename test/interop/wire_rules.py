@@ -54,7 +54,7 @@ class Stream:
         self.faults, self.mpa, self.numbers, self.message = faults, {}, Counter(), Counter()
         self.directions = {True: Direction(), False: Direction()}
         self.promises = wire_promises.Promises(self.need, self.mpa)
-        self.version = None  # of all messages, once the first call has said it
+        self.version = None  # of all messages, once the first call has announced it
         self.reads = {}
 
     def fault(self, record, text):
@@ -111,8 +111,8 @@ class Stream:
         else:
             self.fault(record, f"message type {header['msg_type']}")
 
-    # Draft-04 has a word for it (section 6.2.2). Else the RPC message says it, where it can be seen; of
-    # others only a client's are calls, as no server sends a call that long.
+    # Draft-04 has a word for it (section 6.2.2). Otherwise the RPC message says it, if it is
+    # visible; of the others only a client's are calls, as no server sends a call that long.
     def is_call(self, record):
         header, begins = record["header"], record.get("begins")
         if header["msg_type"] == ERROR:
@@ -137,15 +137,15 @@ class Stream:
         direction = self.directions[forward]
         (self.take_call if is_call else self.take_reply)(record, direction)
 
-    # A server's grant stands in these messages, too; they take none of it.
+    # These messages also carry a server's grant, but take no credit.
     def take_property(self, record):
         self.promises.take(record, False)
         self.promises.take_property(record)
         if not record["client"]:
             self.directions[True].granted = record["header"]["flow_control"]
 
-    # RFC 8167 section 4, draft-04 section 5.2.2: the client calls first, and chunks are only for who says
-    # that it takes them. Who takes no calls does not answer them but by errors.
+    # RFC 8167 section 4, draft-04 section 5.2.2: the client calls first, and chunks are only for an
+    # end that says that it takes them. An end that takes no calls answers them with errors only.
     def check_backward(self, record, is_call):
         header = record["header"]
         support = self.promises.ends[not record["client"]].backward
@@ -158,11 +158,12 @@ class Stream:
             self.need(record, self.promises.ends[record["client"]].backward != wire_promises.NONE,
                       "a reply to a call of a kind that is not taken")
 
-    # RFC 8166 section 4.3 for what a call's lists are, 3.3 for how many calls there may be.
+    # RFC 8166 section 4.3 for a call's lists, 3.3 for the number of calls.
     def take_call(self, record, direction):
         header = record["header"]
         xid, rpc = header["xid"], record.get("rpc")
-        before = direction.answered.get(xid)  # who falls back to version 1 sends its call again
+        # a client that falls back to version 1 sends its call again
+        before = direction.answered.get(xid)
         self.need(record, xid not in direction.waiting and (not before or before.error == "ERR_VERS"),
                   "an XID comes twice")
         call = Call(record, record["message_bytes"] - header_bytes(header))
@@ -206,8 +207,8 @@ class Stream:
         for handle, length, _ in call.sources:
             self.need(record, call.read[handle] == length, f"{call.read[handle]} of {length} bytes were read")
 
-    # Only where the caller said that it may be: in version 1 for all calls (RFC 8797 section 4), in
-    # draft-04 for this one, and which handle (section 6.2.3).
+    # Only if the caller allows it: in version 1 for all calls (RFC 8797 section 4), in draft-04 for
+    # this one, and which handle (section 6.2.3).
     def check_invalidation(self, record, call):
         if record["opcode"] != "Send with Invalidate":
             return
@@ -239,12 +240,13 @@ class Stream:
                 self.need(record, call.written[handle] in (length, padded(length)),
                           f"{call.written[handle]} bytes were written, {length} are claimed")
 
-    # Writes and Reads are made by the end that is called, of what the waiting calls of the other offer.
+    # The called end makes Writes and Reads, into and from the memory that the other's waiting calls
+    # offer.
     def owner(self, record, stag, kind):
         return self.directions[not record["client"]].owner(stag, kind)
 
     def take_write(self, record):
-        # RFC 6581 section 9: a client says so that it is ready. It may say it again.
+        # RFC 6581 section 9: this is how a client says that it is ready. It may say it again.
         if record["client"] and record["bytes"] == 0:
             return
         call = self.owner(record, record["stag"], "sinks")

@@ -57,7 +57,8 @@ class Wire(harness.Case):
         super().setUp()
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
         self.capture = os.path.join(self.folder, "wire.pcap")
-        # Each packet takes a place of the largest size: one that just holds the loopback interface's.
+        # Each packet takes a place of the largest size: one that just holds the loopback
+        # interface's.
         self.tcpdump = self.start("--immediate-mode", "-U", "-Z", "root", "-s", 65600, "-B", 131072, "-i", "lo",
                                   "-w", self.capture, "tcp", program="tcpdump")
         self.tcpdump.wait_for_line("listening on")
@@ -132,7 +133,7 @@ class Right(Wire):
         self.assertEqual(summary["outstanding"], 8)
 
     def test_nfs_with_smallest_buffers(self):
-        # Linux's xprtrdma and svcrdma understand 1024 bytes too: what goes beyond is in chunks.
+        # Linux's xprtrdma and svcrdma accept 1024 bytes, too: longer messages are in chunks.
         records, _ = self.nfs(["--inline", 1024], "--inline", 1024, "--segments", 3, "--size", "5000,100000")
         sends = [r["message_bytes"] for r in records if r.get("header")]
         self.assertLessEqual(max(sends), 1024)
@@ -162,7 +163,7 @@ class Right(Wire):
         self.assertGreaterEqual(asked, sum(run["receive_size_changes"] for run in runs))
         self.assertEqual(summary["properties"][wire_version_two.RESPROP], asked)
         self.assertGreater(summary["properties"][wire_version_two.UPDPROP], 2 * len(runs))
-        for client in (True, False):  # larger Receives are made use of
+        for client in (True, False):  # larger Receives are used
             self.assertGreater(max(r["message_bytes"] for r in records if r.get("header") and r["client"] is client),
                                wire_promises.DEFAULT_2)
 
@@ -322,7 +323,7 @@ def say(client, name, value):
 
 BACKWARD_CALL, BACKWARD_REPLY = a_message(False, True), a_message(False, False)
 A_CHUNK = [[(1, 4, 0)]]
-# With what is said of it.
+# With the description in the message.
 BACKWARD_BREACHES = {
     "an XID of another": (flip(BACKWARD_CALL, "xid"), "header and message differ"),
     "an XID twice": (give_away_xid, "an XID comes twice"),

@@ -33,7 +33,7 @@ bool put(CLIENT* client, const std::string& name, std::string value) {
   return result != nullptr && *result == KV_OK;
 }
 
-// "(none)" when there is no such name, "(failed)" when the call does not succeed.
+// "(none)" if there is no such name, "(failed)" if the call does not succeed.
 std::string get(CLIENT* client, const std::string& name, u_int* changes = nullptr) {
   std::string copy = name;
   char* text = copy.data();
@@ -184,7 +184,7 @@ bool_t two_words(XDR* xdrs, ...) {
   return xdr_int(xdrs, &first) && xdr_int(xdrs, &second);
 }
 
-// libtirpc's TCP can not do that.
+// libtirpc's TCP cannot do that.
 TEST(TirpcStream, IsReadOutOfOrder) {
   ClientPointer client(stub_server().connect("shm", kOddProgram, kOddVersion));
   int sum = 0;
@@ -210,8 +210,8 @@ TEST_P(Calls, AreMadeByDispatchRoutinesToo) {
   free(text);
 }
 
-// Long ones, which the server fetches, among short ones. All are there when one is waited for, or
-// when the CLIENT is destroyed.
+// Long ones, which the server fetches, among short ones. All have arrived when one is waited for,
+// or when the CLIENT is destroyed.
 TEST_P(Calls, BatchedCallsArriveInOrder) {
   constexpr int kMany = 300;
   std::string text(40000, 'x');
@@ -235,7 +235,7 @@ TEST_P(Calls, BatchedCallsArriveInOrder) {
   log_many(client.get());
   EXPECT_EQ(logged(client.get()), kMany);
   if (std::string(GetParam()) == "tcp")
-    return;  // libtirpc's own does not send what it still has when it is destroyed
+    return;  // libtirpc's own does not send its buffered calls when it is destroyed
   number = 0;
   log_many(client.get());
   client = connect(kOddProgram, kOddVersion);
@@ -260,10 +260,10 @@ TEST_P(Calls, SeveralThreadsShareAClient) {
   EXPECT_EQ(right, 800);
 }
 
-// Threads with CLIENTs of their own, some of which wait long.
+// Threads with their own CLIENTs, some of which wait long.
 TEST_P(Calls, BesideOneThatIsWaitedForLong) {
   if (std::string(GetParam()) == "tcp")
-    return;  // its server answers nobody meanwhile
+    return;  // its server answers no other call meanwhile
   auto slow = connect(kOddProgram, kOddVersion);
   std::thread waits([&] {
     EXPECT_EQ(clnt_call(slow.get(), kOddBlock, nothing, nullptr, nothing, nullptr, kPatience),
@@ -289,7 +289,7 @@ size_t entries_of(const char* folder) {
   return static_cast<size_t>(std::distance(begin(entries), end(entries)));
 }
 
-// The descriptors of both ends are this process's.
+// The descriptors of both ends belong to this process.
 TEST_P(Calls, ManyClientsTakeFewThreadsAndDescriptors) {
   constexpr size_t kMany = 60;
   auto first = connect(kOddProgram, kOddVersion);

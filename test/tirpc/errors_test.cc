@@ -1,4 +1,4 @@
-// What goes wrong between stubs and the other end, whichever end is at fault.
+// Errors between stubs and the other end, whichever end is at fault.
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <gmock/gmock.h>
@@ -26,7 +26,7 @@
 #include "test/no_descriptors.h"
 
 namespace {
-std::atomic<size_t> largest_allocation = 0;  // 0 for ever where a sanitizer has the allocator
+std::atomic<size_t> largest_allocation = 0;  // 0 for ever if a sanitizer has the allocator
 }  // namespace
 
 #ifndef __has_feature
@@ -34,7 +34,7 @@ std::atomic<size_t> largest_allocation = 0;  // 0 for ever where a sanitizer has
 #endif
 #if !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-// What libtirpc allocates by.
+// The functions with which libtirpc allocates.
 extern "C" void* __libc_calloc(size_t count, size_t size);
 extern "C" void* calloc(size_t count, size_t size) noexcept {
   if (count * size > largest_allocation)
@@ -68,7 +68,7 @@ class Errors : public testing::TestWithParam<const char*> {
   }
 };
 
-// Over TCP these are libtirpc's own, so that both say the same.
+// Over TCP these errors are libtirpc's own, so that both agree.
 TEST_P(Errors, UnknownProgramsVersionsAndProcedures) {
   EXPECT_EQ(call(connect(KV_PROG, KV_V1), 99), RPC_PROCUNAVAIL);
   EXPECT_EQ(call(connect(KV_PROG, KV_V1), 70000), RPC_PROCUNAVAIL);
@@ -79,7 +79,7 @@ TEST_P(Errors, UnknownProgramsVersionsAndProcedures) {
   EXPECT_EQ(error_of(client).re_vers.high, static_cast<rpcvers_t>(KV_V1));
 }
 
-// The dispatch routine is asked, not a table: of any number.
+// The dispatch routine decides, not a table: for any number.
 TEST_P(Errors, ProcedureErrorsComeFromTheDispatchRoutine) {
   auto client = connect(kOddProgram, kOddVersion);
   constexpr rpcproc_t kKnown[] = {kOddOther, 70'000, 0x7fffffff, 0xfffffffe, 0xffffffff};
@@ -121,14 +121,14 @@ TEST_P(Errors, Timeouts) {
 INSTANTIATE_TEST_SUITE_P(Over, Errors, testing::Values("shm", "iwarp", "tcp"),
                          [](const auto& param) { return std::string(param.param); });
 
-// An answer that does not come at all is an error at once, other than over TCP.
+// An answer that does not come at all is an error at once, unlike over TCP.
 TEST(TirpcErrors, DispatchRoutinesThatDoNotAnswer) {
   ClientPointer client(stub_server().connect("shm", kOddProgram, kOddVersion));
   EXPECT_EQ(clnt_call(client.get(), kOddSilent, nothing, nullptr, nothing, nullptr, kPatience),
             RPC_SYSTEMERROR);
 }
 
-// Over TCP the client gets a reply that is no good.
+// Over TCP the client gets an invalid reply.
 TEST(TirpcErrors, UnencodableResults) {
   ClientPointer client(stub_server().connect("shm", kOddProgram, kOddVersion));
   EXPECT_EQ(clnt_call(client.get(), kOddUnencodable, nothing, nullptr, nothing, nullptr, kPatience),
@@ -151,7 +151,7 @@ TEST(TirpcErrors, ZeroTimeout) {
             RPC_SUCCESS);
 }
 
-// A call that nobody waits for is either sent, or refused when there was no room in time.
+// A batched call is either sent, or refused if there was no credit in time.
 TEST(TirpcErrors, UnansweredBatchedCalls) {
   std::mutex mutex;
   std::vector<rrdk::ServerCall> kept;
@@ -183,7 +183,7 @@ TEST(TirpcErrors, UnansweredBatchedCalls) {
   kept.clear();
 }
 
-// Whoever connects meanwhile, and whoever only asks whether the server is there.
+// A client that connects meanwhile, and one that only asks whether the server is there.
 TEST_P(Errors, SlowDispatchRoutines) {
   auto client = connect(kOddProgram, kOddVersion);
   std::thread slow([&] { EXPECT_EQ(call(client, kOddBlock), RPC_SUCCESS); });
@@ -199,7 +199,8 @@ TEST_P(Errors, SlowDispatchRoutines) {
   EXPECT_EQ(call(other, NULLPROC), RPC_SUCCESS);
 }
 
-// libtirpc sets no events in svc_pollfd; what is there before poll() has looked is left over.
+// libtirpc sets no events in svc_pollfd; events that are there before poll() has looked are left
+// over.
 TEST(TirpcErrors, SpuriousEvents) {
   ClientPointer client(stub_server().connect("shm", kOddProgram, kOddVersion));
   const auto call = [&client](rpcproc_t procedure) {
@@ -217,7 +218,7 @@ TEST(TirpcErrors, SpuriousEvents) {
   EXPECT_EQ(call(NULLPROC), RPC_SUCCESS);
 }
 
-// In a child of fork() the CLIENT is its parent's.
+// In a child of fork() the CLIENT belongs to the parent.
 TEST(TirpcErrors, ForkedProcesses) {
   for (const char* transport : {"shm", "iwarp"}) {
     ClientPointer client(stub_server().connect(transport, kOddProgram, kOddVersion));
@@ -239,7 +240,7 @@ TEST(TirpcErrors, ForkedProcesses) {
   }
 }
 
-// Of this process, not of the other host. Connections that are up outlive it.
+// This process lacks descriptors, not the other host. Existing connections outlive it.
 TEST(TirpcErrors, TooManyDescriptors) {
   for (const char* transport : {"shm", "iwarp"}) {
     ClientPointer first(stub_server().connect(transport, kOddProgram, kOddVersion));
@@ -259,9 +260,9 @@ ptrdiff_t open_descriptors() {
   return std::distance(begin(all), end(all));
 }
 
-// Of a process that has made no CLIENT yet: with more descriptors each time, until they are enough
-// for what all CLIENTs share. How many times something was left behind, or the error did not say
-// what to do; -1: they never were enough.
+// In a process that has made no CLIENT yet: with more descriptors each time, until they are enough
+// for what all CLIENTs share. Returns how many times something was left behind, or the error did
+// not say what to do; -1 if they were never enough.
 int start_with_too_few() {
   constexpr rlim_t kEnough = 200;
   int leaks = 0;
@@ -285,7 +286,7 @@ int start_with_too_few() {
   return -1;
 }
 
-// Those that were had before one was lacking are given back.
+// Descriptors that were opened before one was lacking are closed.
 TEST(TirpcErrors, TooManyDescriptorsAtFirst) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");  // another process
   EXPECT_EXIT(::_exit(start_with_too_few()), testing::ExitedWithCode(0), "");
@@ -298,7 +299,7 @@ TEST(TirpcErrors, UnknownHosts) {
   EXPECT_EQ(rpc_createerr.cf_stat, RPC_UNKNOWNHOST) << rrdk_tirpc_error();
 }
 
-// Version 1 of this program was registered, and is not any more.
+// Version 1 of this program was registered, and no longer is.
 TEST(TirpcErrors, UnregisteredProgram) {
   ClientPointer client(stub_server().connect("shm", 0x20004b58, 1));
   EXPECT_EQ(clnt_call(client.get(), NULLPROC, nothing, nullptr, nothing, nullptr, kPatience),
@@ -312,13 +313,13 @@ TEST(TirpcErrors, PortUnknownToRpcbind) {
   EXPECT_THAT(rrdk_tirpc_error(), testing::HasSubstr("127.0.0.1"));
 }
 
-// What kElsewhere leads to is this host, and its rpcbind is at this port of ::1; 0: all as ever.
+// kElsewhere leads to this host, and its rpcbind is at this port of ::1; 0 means no change.
 std::atomic<uint16_t> rpcbind_port = 0;
 constexpr in_addr_t kElsewhere = 0xcb007101;  // 203.0.113.1
 
 }  // namespace
 
-// In place of the C library's.
+// Replaces the C library's function.
 extern "C" int connect(int fd, const sockaddr* to, socklen_t length) {
   static const auto real = reinterpret_cast<decltype(&::connect)>(::dlsym(RTLD_NEXT, "connect"));
   if (rpcbind_port == 0 || (to->sa_family != AF_INET && to->sa_family != AF_INET6))
@@ -434,7 +435,7 @@ TEST(TirpcErrors, CredentialsThatTheServerRejects) {
   EXPECT_EQ(raw_call(client, kOdd, 0, no_arguments), CallStatus::kOk);
 }
 
-// Counts that lie, which cost no memory.
+// False counts that cost no memory.
 TEST(TirpcErrors, HostileArguments) {
   RawClient client(stub_server().uri("shm"));
   const auto garbage = [&](uint32_t procedure, const std::function<void(Encoder&)>& write) {
@@ -455,7 +456,7 @@ TEST(TirpcErrors, HostileArguments) {
   EXPECT_EQ(raw_call(client, kKv, 0, [](Encoder&) {}), CallStatus::kOk);
 }
 
-// Of words that are not there: next to nothing is allocated.
+// Arrays of words that are not there: next to nothing is allocated.
 TEST(TirpcErrors, MissingArrays) {
   RawClient client(stub_server().uri("shm"));
   for (uint32_t count : {0x3fffffffu, 0x00fffff0u, 2u}) {
@@ -471,7 +472,7 @@ TEST(TirpcErrors, MissingArrays) {
   }
 }
 
-// Of little that becomes much.
+// Short data that becomes large.
 TEST(TirpcErrors, HugeArrays) {
   RawClient client(stub_server().uri("shm"));
   const auto wide = [&](uint32_t count) {
@@ -504,7 +505,7 @@ TEST(TirpcErrors, ListsDeeperThanTheStack) {
 
 class HostileReplies : public testing::Test {
  protected:
-  // What KV_GET gives when the server answers so.
+  // The result of KV_GET if the server answers like this.
   clnt_stat get(std::function<void(Encoder&)> write) {
     RawServer server(kKv, {{KV_GET, [&](rrdk::ServerCall call) {
                               write(call.results());

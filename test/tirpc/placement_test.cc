@@ -1,4 +1,4 @@
-// Items of the binding file move by RDMA, and are not copied where they come.
+// Items of the binding file move by RDMA, and are not copied on arrival.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -133,7 +133,7 @@ TEST(TirpcPlacement, AStubServersResultIsPlaced) {
   EXPECT_EQ(call.submit_and_wait(), rrdk::CallStatus::kOk);
 }
 
-// The first item is there, and what follows is not: nothing stays lent.
+// The first item has arrived, and the data behind it has not: nothing stays lent.
 TEST(TirpcPlacement, AnUndecodableReplyIsTakenBack) {
   static constexpr rrdk::ProcedureBinding kRead2[] = {
       {.procedure = 5, .name = "READ2", .eligible_results = 2, .fixed_results = 20}};

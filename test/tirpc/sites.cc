@@ -199,7 +199,7 @@ std::string fresh_name() {
   return "shm:@rrdk-tirpc-" + std::to_string(::getpid()) + "-" + std::to_string(count++);
 }
 
-// A TCP transport of libtirpc, and its port; null if there is none.
+// A TCP transport of libtirpc, and its port; null if it cannot be made.
 SVCXPRT* listen_on_tcp(uint16_t& port) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = {};
@@ -214,7 +214,7 @@ SVCXPRT* listen_on_tcp(uint16_t& port) {
   return svctcp_create(fd, 0, 0);
 }
 
-// What belongs to the thread that serves. Empty: all is as it should be.
+// State of the serving thread. Empty if all is as it should be.
 std::string try_registrations(SVCXPRT* shm) {
   constexpr rpcprog_t kOther = 0x20004b58;
   if (rrdk_svc_create("shm:/nowhere/at.all") != nullptr ||
@@ -303,7 +303,7 @@ bool sleeps_in_poll(pid_t thread) {
 
 }  // namespace
 
-// The keeper takes no signals but those of faults and profilers.
+// The keeper takes no signals except those of faults and profilers.
 void StubServer::without_keeper(const std::function<void()>& during) {
   struct sigaction waits = {}, before = {};
   waits.sa_handler = [](int) {

@@ -1,5 +1,5 @@
-// Servers for the tests of the bridge: one of rpcgen's stubs over every transport, in a thread of
-// its own, and one of RRDK's that answers what a test wants.
+// Servers for the tests of the bridge: one with rpcgen's stubs over every transport, in its own
+// thread, and one of RRDK's that answers as a test wants.
 #pragma once
 
 #include <rpc/rpc.h>
@@ -15,29 +15,30 @@
 #include "rrdk/client.h"
 #include "rrdk/server.h"
 
-// A program beside kv.x, with a dispatch routine of its own.
+// A program beside kv.x, with its own dispatch routine.
 constexpr rpcprog_t kOddProgram = 0x20004b57;
 constexpr rpcvers_t kOddVersion = 3;
 enum OddProcedure : rpcproc_t {
   kOddBlock = 1,         // waits for StubServer::unblock()
   kOddSilent = 2,        // returns without an answer
-  kOddCaller = 3,        // answers as whom it sees its caller: a string
+  kOddCaller = 3,        // answers with its caller's identity: a string
   kOddWeak = 4,          // svcerr_weakauth()
   kOddPositions = 5,     // reads its two words by xdr_setpos(), and answers their sum
-  kOddUnencodable = 6,   // its results can not be encoded
+  kOddUnencodable = 6,   // its results cannot be encoded
   kOddCallsAnother = 7,  // calls KV_LIST of the server whose URI is its argument: a string
   kOddLog = 8,           // keeps the number that it is given with an opaque, and does not answer
-  kOddLogged = 9,        // how many came since it was asked last; -1 if not as 0, 1, 2 and so on
+  // how many came since the last question; -1 if not numbered 0, 1, 2 and so on
+  kOddLogged = 9,
   kOddEcho = 10,         // answers the number that it is given
   kOddVersions = 11,     // svcerr_progvers() with 3 and 7
-  kOddWords = 12,        // how many there are in an array of words
+  kOddWords = 12,        // the number of elements in an array of words
   kOddWide = 13,         // the same, where each takes 60,000 bytes when it is decoded
-  kOddList = 14,         // how long a linked list of words is
+  kOddList = 14,         // the length of a linked list of words
   kOddLeaveEvents = 15,  // writes events into svc_pollfd that did not happen
   kOddOther = 1000,      // answers its own number, as all procedures from here on
 };
 
-// kv.x as a program of RRDK has it.
+// kv.x as a program of RRDK.
 constexpr rrdk::ProcedureBinding kKvProcedures[] = {
     {.procedure = 1, .name = "PUT", .eligible_args = 1, .fixed_results = 4},
     {.procedure = 2, .name = "GET", .eligible_results = 1, .fixed_results = 12}};
@@ -69,7 +70,7 @@ StubServer& stub_server();
 
 using Answer = std::function<void(rrdk::ServerCall)>;
 
-// Answers procedures of one program as a test says, on a thread of its own.
+// Answers procedures of one program as a test says, on its own thread.
 class RawServer {
  public:
   RawServer(const rrdk::Binding& binding, std::map<uint32_t, Answer> answers);
@@ -84,7 +85,7 @@ class RawServer {
   std::string uri_;
 };
 
-// A client of RRDK's, which may send what no stub would.
+// A client of RRDK's, which may send messages that no stub would.
 class RawClient {
  public:
   explicit RawClient(const std::string& uri);
@@ -103,7 +104,7 @@ struct ClientDeleter {
 };
 using ClientPointer = std::unique_ptr<CLIENT, ClientDeleter>;
 
-// What kOddLog is given.
+// The arguments of kOddLog.
 struct OddLine {
   int number;
   char* text;
@@ -113,12 +114,12 @@ bool_t xdr_odd_line(XDR* xdrs, OddLine* line);
 
 // As the stubs' own.
 constexpr timeval kPatience = {25, 0};
-// An XDR routine as clnt_call() wants it.
+// An XDR routine in the type that clnt_call() wants.
 template <typename Function>
 xdrproc_t routine(Function* function) {
   return reinterpret_cast<xdrproc_t>(reinterpret_cast<void (*)()>(function));
 }
-// libtirpc's xdr_void() has another type than it asks for.
+// clnt_call() asks for another type than that of libtirpc's xdr_void().
 inline bool_t nothing(XDR*, ...) {
   return TRUE;
 }
