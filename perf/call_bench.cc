@@ -72,7 +72,7 @@ void nothing(ServerCall call, void*) {
 constexpr Procedure kHandlers[] = {
     {kRead, read}, {kWrite, write}, {kEcho, echo}, {kOnWorker, nothing, Dispatch::kWorker}};
 
-// Both ends, each with memory and runtime of its own, as two processes would have.
+// Both ends, each with its own memory and runtime, as two processes would have.
 struct Pair {
   std::unique_ptr<Memory> server_memory = make_memory();
   std::unique_ptr<Memory> client_memory = make_memory();
@@ -166,8 +166,8 @@ void begin(Call& call, const Kind& kind, const RegisteredMemory& room) {
   }
 }
 
-// One round: all calls at once, both ends polled until they have ended. scripts/call-cost.py finds
-// it by its name, and the calls to it in a trace of memory accesses by the marker.
+// One round: all calls at once, both ends polled until all calls have ended. scripts/call-cost.py
+// finds it by its name, and its calls in a trace of memory accesses by the marker.
 volatile uint64_t round_marker;
 
 [[gnu::noinline]] void make_calls(Pair& pair, const Kind& kind,
@@ -192,7 +192,8 @@ std::vector<std::unique_ptr<Call>> calls_of(Pair& pair, int64_t window) {
   return calls;
 }
 
-// What the software costs: client and server take turns on one core, so many calls at a time.
+// The cost of the software: client and server take turns on one core, with this many calls at a
+// time.
 void in_turns(benchmark::State& state, const Kind& kind, RpcRdmaVersion version, int64_t window) {
   Pair pair({}, version);
   if (kind.auth_sys) {
@@ -227,7 +228,7 @@ void counted(benchmark::State& state) {
   kind_in_turns(state);
 }
 
-// Two bare rings, and a thread that passes on what the one brings to the other.
+// Two bare rings, and a thread that passes items from one to the other.
 class Rings {
  public:
   explicit Rings(int cpu) {

@@ -10,7 +10,7 @@ namespace {
 
 using namespace rrdk::proto;
 
-// Of the RPC message behind the header, into which Positions point.
+// Bytes of the RPC message behind the header, into which Positions point.
 constexpr uint32_t kRpcBytes = 128;
 
 void add_segments(Header& header, uint16_t count) {

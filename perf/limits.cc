@@ -1,9 +1,9 @@
-// This machine's limits. As testrpc puts them beside its results: the cache-line round trip between
-// any two CPUs, and memcpy's bandwidth by size and number of buffers. Besides: how many calls two
-// CPUs can exchange, how many long messages they can copy from each other, and what TCP on loopback
-// can do, with which scripts/compare-iwarp.py compares testrpc over iWARP.
+// This machine's limits. Those that testrpc shows beside its results: the cache-line round trip
+// between any two CPUs, and memcpy's bandwidth by size and number of buffers. Besides: how many
+// calls two CPUs can exchange, how many long messages they can copy from each other, and what TCP
+// on loopback can do, with which scripts/compare-iwarp.py compares testrpc over iWARP.
 //
-//   limits                 all of it
+//   limits                 everything
 //   limits calls           calls and cache lines alone
 //   limits tcp [CPU CPU]   TCP alone, between these two CPUs
 //   limits tcp-connections CPU CPU N...
@@ -69,8 +69,9 @@ constexpr uint64_t kInFlight = 8;
 constexpr uint64_t kHandoverNs = 200'000'000;
 constexpr size_t kHandoverBytes = 16u << 20;  // of all buffers together, at most
 
-// What an echo of a long message is at best: the far CPU copies what the near one has, and the near
-// one copies that copy. The far one writes to its buffers in turn, which the near one has read.
+// The best possible echo of a long message: the far CPU copies what the near one has, and the near
+// one copies that copy. The far one writes to its buffers in turn, after the near one has read
+// them.
 class Handover {
  public:
   Handover(size_t size, size_t buffers) : size_(size), far_(size * buffers), buffers_(buffers) {}
@@ -134,8 +135,8 @@ void print_handovers(int far_cpu) {
   }
 }
 
-// What small calls are at best: each end copies a message into its ring, in which only it writes,
-// and the other one out of it. A word in front of each message says that it is there.
+// The best possible small calls: each end copies a message into its ring, in which only it writes,
+// and the other end copies it out. A word before each message says that it is there.
 class Exchange {
  public:
   Exchange(size_t call, size_t reply) : calls_(call), replies_(reply) {}

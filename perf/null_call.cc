@@ -58,7 +58,7 @@ class FarEnd {
   std::thread thread_;
 };
 
-// Nanoseconds per round trip of a slice.
+// Nanoseconds per round trip in a slice.
 double tcp_slice(apps::TcpPingPong& tcp) {
   const uint64_t start = apps::clock_ns();
   uint64_t count = 0;

@@ -1,11 +1,10 @@
-// What it costs to note when calls pass their stages (rrdk/stages.h): null calls over one
-// connection with one call in so many sampled at both ends, and with none, in turns of a
-// millisecond.
+// The cost of recording when calls pass their stages (rrdk/stages.h): null calls over one
+// connection, with one call in N sampled at both ends, and with none, in turns of a millisecond.
 //
 //   stamps [--slices N] [--every N] [--json] [URI]
 //
-// A server on a poll core of its own, and a client that is polled here. How many calls in flight:
-// 1, and 32. Telemetry is not asked for.
+// A server on its own poll core, and a client that is polled here. The numbers of calls in flight:
+// 1, and 32. Telemetry is off.
 #include <unistd.h>
 
 #include <cstdio>

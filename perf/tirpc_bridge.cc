@@ -61,7 +61,7 @@ void serve_as_child_of(pid_t client, int cpu) {
   std::exit(1);
 }
 
-// Writes the addresses to `told`, a line each.
+// Writes the addresses to `told`, one per line.
 [[noreturn]] void serve_rdma(int told, const std::vector<std::string>& uris) {
   std::string lines;
   for (const std::string& uri : uris) {
@@ -96,18 +96,18 @@ CLIENT* tcp_client(int fd) {
   return clnttcp_create(&server, KV_PROG, KV_V1, &fd, 0, 0);
 }
 
-// A kind of call, which dies where it goes wrong.
+// A kind of call, which ends the program if it fails.
 struct Kind {
   std::string name;
   std::function<void(CLIENT*)> call;
 };
 
-// libtirpc's xdr_void() has another type than it asks for.
+// clnt_call() asks for another type than that of libtirpc's xdr_void().
 bool_t nothing(XDR*, ...) {
   return 1;
 }
 
-std::string value;  // what is put
+std::string value;  // the data to put
 char kName[] = "value";
 
 void null(CLIENT* client) {
@@ -163,7 +163,7 @@ struct Transport {
   CLIENT* client;
 };
 
-// What each turn had, and its ratio to TCP's.
+// The results of each turn, and their ratio to TCP's.
 struct Series {
   std::vector<double> us, times;
 };

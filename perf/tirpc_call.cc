@@ -32,7 +32,7 @@ constexpr rpcprog_t kProgram = 0x20000099;  // of the range for users
 constexpr rpcvers_t kVersion = 1;
 constexpr timeval kPatience = {10, 0};
 
-// libtirpc's xdr_void() has another type than it asks for.
+// clnt_call() asks for another type than that of libtirpc's xdr_void().
 bool_t nothing(XDR*, ...) {
   return 1;
 }

@@ -1,5 +1,5 @@
-// What the benchmarks that compare two things in one process share: a service of two procedures, an
-// end that calls it in slices of a millisecond, and what to do when something goes wrong.
+// Shared by the benchmarks that compare two things in one process: a service of two procedures, an
+// end that calls it in slices of a millisecond, and error handling.
 #pragma once
 
 #include <cstdint>
@@ -27,18 +27,18 @@ struct Load {
   uint32_t window;
 };
 
-// Says what is wrong and ends the program.
+// Reports the error and ends the program.
 [[noreturn]] void die(const std::string& message);
 
 // A server of both procedures.
 std::unique_ptr<Server> serve(Runtime& runtime);
 
-// One end that calls, polled here, with calls that are begun again and again.
+// One calling end, polled here, whose calls are begun again and again.
 class Requester {
  public:
   Requester(const std::string& uri, const Load& load, const ClientOptions& options = {});
 
-  // Nanoseconds per call of a slice.
+  // Nanoseconds per call in a slice.
   double slice();
   Runtime& runtime() noexcept { return *runtime_; }
 

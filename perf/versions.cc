@@ -34,7 +34,7 @@ using namespace rrdk::perf;
 constexpr uint32_t kOldThreshold = 1024;
 constexpr uint64_t kTcpSliceNs = 20'000'000;
 constexpr uint32_t kTcpSlices = 50;
-// FPDUs of an echo: its call and reply inline, in version 2; the call in chunks, of version 1; and
+// FPDUs of an echo: its call and reply inline, in version 2; the call in chunks, in version 1; and
 // the Read request.
 constexpr size_t kFraming = 2 + 18 + 4;  // length, DDP header, CRC
 constexpr size_t kInlineCall = kFraming + 36 + 40 + 4 + kEchoBytes;

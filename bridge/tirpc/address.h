@@ -1,4 +1,4 @@
-// What RRDK knows of a peer, as the socket addresses that libtirpc's programs expect.
+// RRDK's peer addresses as the socket addresses that libtirpc's programs expect.
 #pragma once
 
 #include <rpc/rpc.h>
@@ -12,10 +12,12 @@
 
 namespace rrdk::tirpc {
 
-// AF_INET or AF_INET6; AF_UNIX without a path for what has no network address. The length.
+// AF_INET or AF_INET6; AF_UNIX without a path for peers without a network address. Returns the
+// length.
 socklen_t to_socket_address(const NetworkAddress& address, sockaddr_storage& to);
 
-// Of a URI "iwarp://HOST:PORT" or "iwarp://[HOST]:PORT?..."; none if it is no such one.
+// The address in a URI "iwarp://HOST:PORT" or "iwarp://[HOST]:PORT?..."; nothing if the URI has
+// another form.
 struct HostPort {
   std::string host;
   uint16_t port;
@@ -24,7 +26,7 @@ struct HostPort {
 };
 std::optional<HostPort> host_and_port(const std::string& uri);
 
-// Whether the system's resolver has an address for it. Waits for name servers.
+// Whether the system's resolver has an address for the host. Waits for name servers.
 bool is_known(const std::string& host);
 
 }  // namespace rrdk::tirpc

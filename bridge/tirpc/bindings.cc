@@ -60,7 +60,7 @@ std::optional<uint32_t> byte_count(std::string_view text) {
   return static_cast<uint32_t>(*value * unit);
 }
 
-// Puts the item in the place of one of the same name, or behind the others.
+// Replaces the item with the same name, or appends the item.
 const char* add(std::vector<Item>& items, Item item) {
   for (Item& other : items) {
     if (other.type == item.type && other.field == item.field) {
@@ -84,7 +84,7 @@ std::optional<Item> named(const std::string& text) {
   return Item{std::move(type), std::move(field), 0, false};
 }
 
-// Null: all is well.
+// Returns null on success.
 const char* read_line(Programs& programs, const std::vector<std::string>& words) {
   if (words.size() < 5)
     return "a line has PROGRAM VERSION PROCEDURE, and args, results or reply with what belongs to "

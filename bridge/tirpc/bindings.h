@@ -1,4 +1,4 @@
-// Binding files: which items of which procedures may be placed directly.
+// Binding files: the items of procedures that may be placed directly.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +17,19 @@ struct Item {
   std::string type;   // of the .x, whose routine is xdr_TYPE
   std::string field;  // TYPE itself for a typedef
   uint32_t largest;
-  bool copy;  // what is decoded is malloc()'s
+  bool copy;  // decoded memory is malloc()'s
 
-  // Whether an xdr_bytes() of `routine` with an argument of this text is of this item.
+  // Whether an xdr_bytes() in `routine` with this argument text encodes or decodes this item.
   bool matches(const char* routine, const char* argument) const noexcept;
 };
 
 struct ProcedureItems {
   uint32_t procedure;
   std::vector<Item> args, results;
-  std::optional<uint32_t> reply = {};  // bytes of the results but for these items
+  std::optional<uint32_t> reply = {};  // bytes of the results without these items
 };
 
-// Of one version of a program. Does not change.
+// The items of one version of a program. Immutable.
 class ProgramItems {
  public:
   ProgramItems(uint32_t program, uint32_t version, std::vector<ProcedureItems> procedures);
@@ -38,7 +38,7 @@ class ProgramItems {
 
   const Binding& binding() const noexcept { return binding_; }
   std::span<const ProcedureItems> procedures() const noexcept { return procedures_; }
-  // Null: nothing is said of it.
+  // Returns null if there is no line for it.
   const ProcedureItems* find(uint32_t procedure) const noexcept;
 
  private:
@@ -51,9 +51,9 @@ class ProgramItems {
 
 // Any thread. Errors: kSystem (it cannot be read), kInvalidArgument (a line).
 Result<void> read_binding(const std::string& file);
-// What the binding files read so far say of this version of the program; if nothing, a binding
-// without items. Reads the file that the environment names first, if that was not done yet; errors
-// are those of reading it. Any thread.
+// The items that the binding files read so far name for this version of the program; otherwise a
+// binding without items. First reads the file that the environment names, if that was not done yet;
+// errors are those of reading it. Any thread.
 Result<std::shared_ptr<const ProgramItems>> items_of(uint32_t program, uint32_t version);
 
 }  // namespace rrdk::tirpc

@@ -28,21 +28,20 @@ namespace rrdk::tirpc {
 
 namespace {
 
-// One is waited for; the others are for those that were given up, or that nobody waits for, and are
-// not answered yet.
+// One call is waited for; the others were given up or batched, and are not answered yet.
 constexpr uint32_t kCredits = 16;
 constexpr uint32_t kMostPosted = 12;
 constexpr timeval kUsualTimeout = {25, 0};
-// Of a call that goes inline: the headers of RPC and RPC-over-RDMA, and a credential.
+// The overhead of a call that goes inline: the headers of RPC and RPC-over-RDMA, and a credential.
 constexpr uint32_t kMostHeaders = 1024;
 
-// Functions of unlike types are compared as if both were of this one.
+// Functions of different types are compared as if both had this type.
 using AnyFunction = void (*)();
 bool is_void(xdrproc_t routine) {
   return reinterpret_cast<AnyFunction>(routine) == reinterpret_cast<AnyFunction>(xdr_void);
 }
 
-// A connection that is up, from connect() on. Waits in connect() and in its destructor only.
+// A connection that is up when connect() returns. Waits in connect() and in its destructor only.
 class Line {
  public:
   static Result<std::unique_ptr<Line>> connect(Reactor& reactor, Client& client,
@@ -91,7 +90,7 @@ void Line::on_state(ClientConnection&, ConnectionState state, const Error* reaso
     return;
   if (!self.decided_.over())
     self.error_ = *reason;
-  self.closed_.finish();  // first: whoever waits for the other one then destroys us
+  self.closed_.finish();  // first: the thread that waits for the other one then destroys us
   self.decided_.finish();
 }
 
@@ -103,7 +102,7 @@ Line::~Line() {
   connection_.reset();
 }
 
-// A call that its caller does not wait for.
+// A call for which its caller does not wait.
 struct Posted {
   Posted(Reactor& reactor_in, ClientConnection& connection)
       : reactor(reactor_in), call(connection) {
@@ -115,7 +114,7 @@ struct Posted {
   Wait ended;
 };
 
-// A call as clnt_call() is asked for it.
+// A call, with the arguments of clnt_call().
 struct Wanted {
   const ProcedureItems& items;
   uint32_t procedure;
@@ -135,7 +134,7 @@ void submit_and_wait(Reactor& reactor, Call& call, Wait& ended) {
     std::this_thread::yield();
 }
 
-// What a CLIENT's cl_private is.
+// The object behind a CLIENT's cl_private.
 class Handle {
  public:
   Handle(std::unique_ptr<Line> line, std::string uri);
@@ -144,7 +143,7 @@ class Handle {
   Handle& operator=(const Handle&) = delete;
 
   CLIENT* client() noexcept { return &client_; }
-  // Calls are of this program and version from now on.
+  // From now on calls are for this program and version.
   Result<void> use(rpcprog_t program, rpcvers_t version);
 
  private:
@@ -173,25 +172,28 @@ class Handle {
   bool get_or_set(u_int request, void* info);
 
   CLIENT client_ = {};
-  // Bindings outlive the connection, so those that were used before stay. The last one is used.
+  // Bindings outlive the connection, so earlier ones stay. The last one is in use.
   std::vector<std::shared_ptr<const ProgramItems>> programs_;
-  std::mutex mutex_;  // of all below: threads may share a CLIENT
+  std::mutex mutex_;  // protects all members below: threads may share a CLIENT
   std::unique_ptr<Line> line_;
   Call call_;
   Wait ended_;
   std::array<std::unique_ptr<Posted>, kMostPosted> posted_;  // made when they are needed
   size_t next_posted_ = 0;
-  bool is_long_ = false;      // what was encoded last: the server fetches it, which takes longer
-  bool long_posted_ = false;  // one that short ones would overtake
+  // the last encoded call has data that the server fetches, which takes longer
+  bool is_long_ = false;
+  bool long_posted_ = false;  // one that short calls would overtake
   std::string uri_;
-  timeval timeout_ = kUsualTimeout;  // CLSET_TIMEOUT's, or of the last call that was waited for
-  bool timeout_is_set_ = false;      // by CLSET_TIMEOUT, which counts for more than clnt_call()'s
+  // CLSET_TIMEOUT's, or that of the last call that was waited for
+  timeval timeout_ = kUsualTimeout;
+  // set by CLSET_TIMEOUT, which takes precedence over clnt_call()'s
+  bool timeout_is_set_ = false;
   uint32_t max_reply_ = kUsualReply;
   uint32_t max_decoded_ = kUsualDecoded;
   rpc_err error_ = {};
   sockaddr_storage address_ = {};
   netbuf address_view_ = {};
-  // The credential that the connection has.
+  // The credential of the connection.
   AuthFlavor flavor_ = AuthFlavor::kNone;
   std::string credential_;
 };
@@ -202,7 +204,7 @@ Handle::Handle(std::unique_ptr<Line> line, std::string uri)
     : line_(std::move(line)), call_(line_->connection()), uri_(std::move(uri)) {
   static char netid[] = "rdma", device[] = "";
   client_.cl_auth = authnone_create();
-  client_.cl_ops = const_cast<CLIENT::clnt_ops*>(&kOps);  // nobody writes to it
+  client_.cl_ops = const_cast<CLIENT::clnt_ops*>(&kOps);  // it is never written to
   client_.cl_private = this;
   client_.cl_netid = netid;
   client_.cl_tp = device;
@@ -274,8 +276,8 @@ clnt_stat Handle::call_and_wait(const Wanted& wanted, xdrproc_t decode, void* re
   return RPC_SUCCESS;
 }
 
-// Sends, and does not wait for the answer: a "batched" call. Where it cannot be sent, since others
-// have all credits, it waits for the oldest of these.
+// Sends, and does not wait for the answer: a "batched" call. If it cannot be sent, because other
+// calls have all credits, it waits for the oldest of these.
 clnt_stat Handle::post(const Wanted& wanted) {
   const std::string no_room = "earlier calls are not answered, and there is no room for this one";
   Posted* const posted = next_posted();
@@ -311,7 +313,7 @@ void Handle::submit(Posted& posted) {
       },
       &posted);
   posted.reactor.poll();
-  posted.reactor.poll();  // a peer that has fallen asleep meanwhile is woken by this one
+  posted.reactor.poll();  // this wakes a peer that has fallen asleep meanwhile
 }
 
 bool Handle::has_left(const Posted& posted) {
@@ -319,7 +321,7 @@ bool Handle::has_left(const Posted& posted) {
   return posted.ended.over() || posted.call.sent();
 }
 
-// False: it has not been answered in time.
+// Returns false if it has not been answered in time.
 bool Handle::settle(Posted& posted) {
   posted.reactor.run(posted.ended, [] {});
   while (posted.call.in_flight())
@@ -327,7 +329,7 @@ bool Handle::settle(Posted& posted) {
   return posted.call.status() != CallStatus::kTimeout;
 }
 
-// One that has not ended, or the last one.
+// The first call that has not ended, or the last one.
 Posted& Handle::oldest_posted() {
   for (size_t i = 0; i + 1 < posted_.size(); ++i) {
     const auto& posted = posted_[(next_posted_ + i) % posted_.size()];
@@ -337,7 +339,7 @@ Posted& Handle::oldest_posted() {
   return *posted_[(next_posted_ + posted_.size() - 1) % posted_.size()];
 }
 
-// False: some have not been answered in time.
+// Returns false if some have not been answered in time.
 bool Handle::settle_posted() {
   bool answered = true;
   for (size_t i = 0; i < posted_.size(); ++i) {
@@ -349,7 +351,7 @@ bool Handle::settle_posted() {
   return answered;
 }
 
-// Null: it has not been answered in time.
+// Returns null if it has not been answered in time.
 Posted* Handle::next_posted() {
   auto& posted = posted_[next_posted_];
   if (posted == nullptr)
@@ -360,7 +362,7 @@ Posted* Handle::next_posted() {
   return posted.get();
 }
 
-// False: error_ has the reason.
+// Returns false on failure; error_ has the reason.
 bool Handle::encode(Call& call, const Wanted& wanted) {
   if (!set_credential())
     return false;
@@ -388,7 +390,7 @@ bool Handle::encode(Call& call, const Wanted& wanted) {
   return true;
 }
 
-// The connection's becomes that of cl_auth, which the program sets whenever it likes.
+// The connection takes the credential of cl_auth, which the program may set at any time.
 bool Handle::set_credential() {
   static const opaque_auth none = {};
   const opaque_auth& wanted = client_.cl_auth != nullptr ? client_.cl_auth->ah_cred : none;
@@ -452,7 +454,7 @@ void Handle::get_error(CLIENT* client, rpc_err* to) {
   *to = self(client).error_;
 }
 
-// A process that was forked leaves the connection to the one that has it.
+// A forked process leaves the connection to its parent.
 void Handle::destroy(CLIENT* client) {
   if (check_process())
     delete &self(client);
@@ -519,7 +521,7 @@ bool Handle::get_or_set(u_int request, void* info) {
   }
 }
 
-// The Client of all CLIENTs. It lives as long as their Runtime, for good.
+// The Client of all CLIENTs. Like their Runtime, it lives until the process ends.
 Result<Client*> shared_client(Runtime& runtime) {
   static std::mutex& mutex = *new std::mutex;
   static std::unique_ptr<Client>& client = *new std::unique_ptr<Client>;
@@ -538,7 +540,7 @@ Result<Client*> shared_client(Runtime& runtime) {
   return client.get();
 }
 
-// What went wrong with a CLIENT that was to be made, and how libtirpc says that.
+// Why a CLIENT could not be made, in libtirpc's error codes.
 struct NotMade {
   Error error;
   clnt_stat status;
@@ -553,8 +555,8 @@ tl::unexpected<NotMade> not_made(Error error) {
   return tl::unexpected(NotMade{std::move(error), status});
 }
 
-// With the place that the host's rpcbind lists, where the URI has port 0. That may be another
-// address of the host than the one that its rpcbind was asked at.
+// The URI with the port that the host's rpcbind lists, if the URI has port 0. The address may be
+// another one of the host than the one at which its rpcbind was asked.
 Made<std::string> located(const std::string& uri, uint32_t program, uint32_t version) {
   auto address = host_and_port(uri);
   if (!address || address->port != 0)
@@ -592,7 +594,7 @@ Made<std::unique_ptr<Handle>> connect(const std::string& uri, rpcprog_t program,
   return handle;
 }
 
-// The system's own, where the message ends with it.
+// The system's error, if the message ends with it.
 int errno_of(const Error& error) {
   for (const int system : {EMFILE, ENFILE, EAGAIN}) {
     if (error.message.find(std::generic_category().message(system)) != std::string::npos)

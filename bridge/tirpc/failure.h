@@ -1,4 +1,4 @@
-// What failed last in a thread: rrdk_tirpc_error().
+// The last error in a thread: rrdk_tirpc_error().
 #pragma once
 
 #include <string>

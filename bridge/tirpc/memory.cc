@@ -18,8 +18,8 @@ namespace rrdk::tirpc {
 
 namespace {
 
-// What is behind a loan: a buffer, registered memory of its own, or, for arguments, which belong to
-// their call and are only marked, just their length.
+// The object behind a loan: a buffer, or registered memory of its own, or just a length for
+// arguments, which belong to their call and are only marked.
 struct Loan {
   std::variant<uint32_t, Buffer, RegisteredMemory> what;
 
@@ -38,8 +38,8 @@ struct Loan {
   }
 };
 
-// The control path of Memory, and the loans. Neither ends before the process: the program may give
-// memory back as late as in its last destructor.
+// The control path of Memory, and the loans. Neither is destroyed before the process ends: the
+// program may give memory back as late as in its last destructor.
 struct Site {
   std::mutex making;
   std::atomic<Memory*> memory = nullptr;

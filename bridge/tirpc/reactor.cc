@@ -23,13 +23,13 @@ namespace rrdk::tirpc {
 
 namespace {
 
-// A server that polls answers within kSpinNs, over TCP too. From then on until kYieldNs the thread
-// yields its CPU to others. A longer wait is worth a sleep and a wake-up.
+// A polling server answers within kSpinNs, over TCP too. From then until kYieldNs the thread yields
+// its CPU to others. A longer wait is worth a sleep and a wake-up.
 constexpr uint64_t kSpinNs = 20'000;
 constexpr uint64_t kYieldNs = 50'000;
-// A core that nobody has polled for so long is the keeper's.
+// A core that no thread has polled for this long is polled by the keeper.
 constexpr auto kGrace = std::chrono::milliseconds(1);
-// Threads that make calls at the same time seldom need more; each is a few descriptors.
+// Threads that make calls at the same time seldom need more cores; each costs a few descriptors.
 constexpr uint32_t kMostClientCores = 4;
 
 std::atomic<bool> forked = false;
@@ -64,7 +64,7 @@ Result<void> Cores::start(uint32_t count) {
   return {};
 }
 
-// Neither ends before the process, since threads may be in them until then.
+// Neither is destroyed before the process ends, because threads may be in them until then.
 Result<Reactor*> reactor_of(bool servers) {
   static std::mutex& mutex = *new std::mutex;
   static Cores& of_clients = *new Cores;
@@ -73,7 +73,7 @@ Result<Reactor*> reactor_of(bool servers) {
   static thread_local const uint32_t me = threads.fetch_add(1, std::memory_order_relaxed);
   if (auto allowed = check_process(); !allowed)
     return tl::unexpected(allowed.error());
-  // Without an identity of EAL's the thread works all the same, but slower.
+  // Without an EAL identity the thread works too, but slower.
   std::lock_guard lock(mutex);
   Cores& cores = servers ? of_servers : of_clients;
   const uint32_t most = std::clamp(std::thread::hardware_concurrency(), 1u, kMostClientCores);
@@ -83,8 +83,8 @@ Result<Reactor*> reactor_of(bool servers) {
   return cores.reactors[me % cores.reactors.size()].get();
 }
 
-// The program's signals are for the program's threads, but for those that a thread raises by its
-// own fault.
+// Signals sent to the program are for the program's threads, except those that a thread raises by
+// its own fault.
 sigset_t signals_of_programs() {
   sigset_t signals;
   sigfillset(&signals);
@@ -93,7 +93,7 @@ sigset_t signals_of_programs() {
   return signals;
 }
 
-// A new thread inherits the CPUs of the one that starts it; this one may be anywhere.
+// A new thread inherits the CPUs of the one that starts it; this one may run anywhere.
 void run_on_any_cpu() {
   cpu_set_t all;
   std::memset(&all, 0xff, sizeof all);
@@ -141,7 +141,7 @@ bool Wait::promote() noexcept {
   return false;
 }
 
-// It may be gone as soon as the state has changed: then it was not asleep.
+// It may be destroyed as soon as the state has changed: then it was not asleep.
 void Wait::finish() noexcept {
   if (state_.exchange(kOver, std::memory_order_acq_rel) == kAsleep)
     state_.notify_one();
@@ -170,7 +170,7 @@ void Reactor::lead_after_others() {
   take_lead();
 }
 
-// The state is not 0, so that nobody else does.
+// The state is not 0, so no other thread does.
 void Reactor::take_lead() {
   const uint32_t before = state_.fetch_or(kLed);
   terms_.store(terms_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
@@ -196,7 +196,7 @@ void Reactor::resign_to_others() {
   pass_on();
 }
 
-// Nobody leads: somebody who waits for that does now, or the keeper some time later.
+// No thread leads: one that waits for that does now, or the keeper some time later.
 void Reactor::pass_on() {
   if (is_wanted())
     return resigned_.notify_all();

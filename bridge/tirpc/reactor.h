@@ -1,14 +1,14 @@
-// Poll cores of one Runtime, which the process's threads take in turns: a few for CLIENTs, and one
-// for all SVCXPRTs.
+// Poll cores of one Runtime, which the process's threads share: a few for CLIENTs, and one for all
+// SVCXPRTs.
 //
 // One thread at a time leads a core: only that thread polls it, or begins something there. A thread
-// that waits for an answer polls meanwhile. Another one that wants to begin something gets the core
-// after the present pass; the first one then sleeps, and is told of its answer by whoever polls, or
-// polls again when nobody else does. So a program of one thread polls for itself, without a hop to
-// another thread.
+// that waits for an answer polls meanwhile. Another thread that wants to begin something gets the
+// core after the current pass; the first one then sleeps, and is told of its answer by the polling
+// thread, or polls again when no other thread does. So a program with one thread polls for itself,
+// without a hop to another thread.
 //
-// Where something is to go on although nobody waits, the core has a keeper: a thread that polls
-// when nobody has done so for a millisecond.
+// If work must continue although no thread waits, the core has a keeper: a thread that polls when
+// no other thread has done so for a millisecond.
 #pragma once
 
 #include <atomic>
@@ -23,13 +23,13 @@ struct pollfd;
 
 namespace rrdk::tirpc {
 
-// In a process that was forked from one that uses this library: an error that says so.
+// In a process that was forked from one that uses this library: returns an error that says so.
 Result<void> check_process();
 
-// What wakes a sleeper. Errors: kSystem, with its remedy.
+// Wakes a sleeper. Errors: kSystem, with its remedy.
 Result<int> open_eventfd();
 
-// What one thread waits for, and a pass of the core tells of.
+// The event for which one thread waits, and which a pass of the core reports.
 class Wait {
  public:
   bool over() const noexcept { return state_.load(std::memory_order_acquire) == kOver; }
@@ -48,20 +48,20 @@ class Wait {
 
 class Reactor {
  public:
-  // The one for CLIENTs that the calling thread makes. Any thread. Errors: those of starting.
+  // The core for CLIENTs that the calling thread makes. Any thread. Errors: those of starting.
   static Result<Reactor*> of_clients();
   static Result<Reactor*> of_servers();
 
   Reactor(Runtime& runtime, uint32_t core, int kick) noexcept
       : runtime_(runtime), core_(core), kick_(kick) {}
-  ~Reactor();  // only where not all that are wanted could be made
+  ~Reactor();  // only if not all wanted cores could be made
   Reactor(const Reactor&) = delete;
   Reactor& operator=(const Reactor&) = delete;
 
   Runtime& runtime() noexcept { return runtime_; }
   uint32_t core() const noexcept { return core_; }
 
-  // Begins something by start(), and waits until `wait` is over. The caller does not lead.
+  // Begins something with start(), and waits until `wait` is over. The caller does not lead.
   template <typename Start>
   void run(Wait& wait, Start&& start) {
     lead();
@@ -73,7 +73,7 @@ class Reactor {
       resign();
   }
 
-  // The caller leads from here on, which it does not yet.
+  // From here on the caller leads, which it did not before.
   void lead() {
     uint32_t free = 0;
     if (!state_.compare_exchange_strong(free, kLed)) [[unlikely]]
@@ -85,9 +85,9 @@ class Reactor {
     if (!state_.compare_exchange_strong(led, 0)) [[unlikely]]
       resign_to_others();
   }
-  // The rest up to need(): the leader.
+  // The functions from here to need() are for the leader.
   uint32_t poll() { return runtime_.poll(core_); }
-  // False: the caller does not lead any more.
+  // Returns false if the caller no longer leads.
   template <typename Done>
   bool poll_until(Done&& done) {
     while (!done()) {
@@ -105,25 +105,26 @@ class Reactor {
   bool is_wanted() const noexcept { return wanting_.load(std::memory_order_relaxed) != 0; }
   // After a pass that found something.
   void found_something() noexcept { idle_since_ns_ = 0; }
-  // After one that found nothing. True: that has been so for long, and the core is armed: sleep().
+  // After a pass that found nothing. Returns true if that has lasted for long enough, and the core
+  // is armed: call sleep().
   bool is_tired();
   // Sleeps until there is work for the core, one of `more` has an event (see its revents), or
-  // another thread leads. False: the latter.
+  // another thread leads. Returns false in the last case.
   bool sleep(std::vector<pollfd>& more);
   bool sleep();
 
-  // From now on, until as many unneed(), there is something that goes on although nobody waits.
+  // From now on, until unneed() was called as often, work must continue although no thread waits.
   // Errors: kSystem (the keeper cannot be started). Any thread.
   Result<void> need();
   void unneed() noexcept { needs_.fetch_sub(1, std::memory_order_relaxed); }
 
  private:
-  // Who has the core. With none of these it is free, and lead() and resign() are one exchange each;
-  // else changes are made under mutex_.
+  // Who has the core. If none of these is set it is free, and lead() and resign() are one exchange
+  // each; otherwise changes are made under mutex_.
   enum Bits : uint32_t {
     kLed = 1,
     kSleeper = 2,  // a thread that has led sleeps on the armed core, and will lead again
-    kWaiters = 4,  // whoever resigns has to look whom to tell
+    kWaiters = 4,  // a thread that resigns has to find the next one
   };
 
   bool is_led() const noexcept { return (state_.load() & kLed) != 0; }
@@ -131,9 +132,9 @@ class Reactor {
   bool is_needed() const noexcept { return needs_.load(std::memory_order_relaxed) != 0; }
   void lead_after_others();
   void resign_to_others();
-  bool follow(Wait& wait);  // true: the caller leads
+  bool follow(Wait& wait);  // returns true if the caller leads
   void keep();
-  // The rest: mutex_ is held.
+  // The rest is called with mutex_ held.
   void take_lead();
   void pass_on();
   void note_waiters();
@@ -144,16 +145,16 @@ class Reactor {
   uint64_t idle_since_ns_ = 0;  // 0: the last pass found something
 
   std::atomic<uint32_t> state_ = 0;
-  std::atomic<uint64_t> terms_ = 0;  // how often a thread has led; written by who leads
+  std::atomic<uint64_t> terms_ = 0;  // how often a thread has led; written by the leader
   std::mutex mutex_;
-  bool kicked_ = false;  // one that was the sleeper is still to find out that it is not any more
+  bool kicked_ = false;  // one that was the sleeper has not yet noticed that it no longer is
   std::vector<Wait*> followers_;
   std::atomic<uint32_t> wanting_ = 0;  // threads that wait in lead(), in order
   uint64_t tickets_ = 0, served_ = 0;  // of these
-  std::condition_variable resigned_;   // what they wait for
+  std::condition_variable resigned_;   // the events for which they wait
   std::atomic<uint32_t> needs_ = 0;
   bool keeper_runs_ = false, keeper_waits_ = false;
-  std::condition_variable unattended_;  // what the keeper waits for
+  std::condition_variable unattended_;  // the event for which the keeper waits
 };
 
 // Leads while it lives.

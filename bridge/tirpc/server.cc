@@ -49,7 +49,7 @@ struct Registration {
   std::unique_ptr<RpcbindListing> in_rpcbind;  // null: not there
 };
 
-// What a call brings for its dispatch routine.
+// The data of a call for its dispatch routine.
 struct Request {
   std::array<char, kMaxAuthBody> credential;
   AuthSys identity;
@@ -63,7 +63,7 @@ struct Waiting {
   Registration* registration;
 };
 
-// What an SVCXPRT's xp_p1 is.
+// The object behind an SVCXPRT's xp_p1.
 class Transport {
  public:
   static Result<Transport*> listen(const std::string& uri);
@@ -77,9 +77,9 @@ class Transport {
   SVCXPRT* handle() noexcept { return &handle_; }
   const std::string& uri() const noexcept { return uri_; }
   Result<void> add(uint32_t program, uint32_t version, Dispatch routine, bool with_rpcbind);
-  // Calls of it are refused from now on.
+  // From now on its calls are refused.
   void retire(const Binding& binding);
-  // Runs the dispatch routine, and sees to it that the call is answered.
+  // Runs the dispatch routine, and ensures that the call is answered.
   void dispatch(Waiting waiting);
 
  private:
@@ -103,12 +103,12 @@ class Transport {
   bool send_results(xdrproc_t routine, void* results);
 
   SVCXPRT handle_ = {};
-  // The Server knows their bindings, also those of the retired ones.
+  // Keeps the bindings that the Server knows, including those of the retired ones.
   std::vector<std::unique_ptr<Registration>> registrations_, retired_;
   std::unique_ptr<Server> server_;
   std::string uri_;
   Request request_ = {};
-  ServerCall current_;  // empty: answered, or none is being dispatched
+  ServerCall current_;  // empty if the call was answered, or no call is being dispatched
   const ProcedureItems* items_ = nullptr;
   bool dispatching_ = false, ends_ = false;
   uint32_t max_decoded_ = kUsualDecoded;
@@ -116,17 +116,17 @@ class Transport {
   sockaddr_storage caller_ = {};
 };
 
-// Of the process, as libtirpc's own transports are.
+// Process-wide, as libtirpc's own transports are.
 struct Service {
   Reactor* reactor = nullptr;
-  std::deque<Waiting> waiting;     // who leads
-  std::deque<Waiting> taken;       // of these, what the serving thread dispatches now
+  std::deque<Waiting> waiting;     // for the thread that leads
+  std::deque<Waiting> taken;       // the call that the serving thread dispatches now
   std::atomic<bool> away = false;  // in dispatch routines
   std::atomic<bool> ends = false;
   int wake = -1;  // written to by rrdk_svc_exit()
   uint32_t passes = 0;
-  std::vector<pollfd> sockets;  // of libtirpc's own transports, as they were looked at last
-  int ready = 0;                // so many have something
+  std::vector<pollfd> sockets;  // of libtirpc's own transports, as of the last look
+  int ready = 0;                // how many have something
 
   static Service& get() {
     static Service& instance = *new Service;
@@ -134,12 +134,12 @@ struct Service {
   }
   Result<void> start();
   void run();
-  // The thread that leads: polls until there is a call, a socket has something or rrdk_svc_exit()
-  // is called. False: it does not lead any more.
+  // The thread that leads polls until there is a call, a socket has something or rrdk_svc_exit() is
+  // called. Returns false if it no longer leads.
   bool look();
   void copy_sockets();
   void note_sockets();
-  // False: it sleeps no more, and does not lead.
+  // Returns false if it sleeps no more, and does not lead.
   bool sleep();
   void serve_sockets();
   void dispatch_taken();
@@ -244,7 +244,7 @@ void Service::dispatch_taken() {
   }
 }
 
-// How many calls of a connection wait is what the connection has as its context. The caller leads.
+// A connection's context is the number of its waiting calls. The caller leads.
 void count_waiting(const ServerCall& call, std::ptrdiff_t more) {
   ServerConnection& connection = call.connection();
   connection.set_context(
@@ -311,7 +311,7 @@ Result<void> Transport::add(uint32_t program, uint32_t version, Dispatch routine
   auto items = items_of(program, version);
   if (!items)
     return tl::unexpected(items.error());
-  // What there is, the dispatch routine knows.
+  // The dispatch routine knows which procedures there are.
   constexpr Procedure kAll[] = {{.number = NULLPROC, .handler = take},
                                 {.number = kOtherProcedures, .handler = take}};
   auto made =
@@ -337,7 +337,7 @@ Result<void> Transport::add(uint32_t program, uint32_t version, Dispatch routine
   return {};
 }
 
-// The binding stays, which the Server knows by its address.
+// The binding stays, because the Server refers to it by its address.
 void Transport::retire(const Binding& binding) {
   auto found = std::ranges::find_if(registrations_, [&](const auto& registration) {
     const Binding& other = registration->items->binding();
@@ -357,7 +357,7 @@ void Transport::retire(const Binding& binding) {
 }
 
 // A core's pass. While a dispatch routine runs, a client that only asks whether the server is there
-// is told at once, unless calls that it made before wait.
+// is answered at once, unless earlier calls of this client wait.
 void Transport::take(ServerCall call, void* registration) {
   Service& service = Service::get();
   if (call.procedure() == NULLPROC && service.away.load(std::memory_order_relaxed) &&
@@ -367,7 +367,7 @@ void Transport::take(ServerCall call, void* registration) {
   service.waiting.push_back({std::move(call), static_cast<Registration*>(registration)});
 }
 
-// A call is ended by the thread that leads.
+// The thread that leads ends the call.
 void Transport::reject(AcceptStat status) {
   Lead lead(*Service::get().reactor);
   std::move(current_).reject(status);
@@ -408,7 +408,7 @@ void Transport::dispatch(Waiting waiting) {
     delete this;
 }
 
-// False: the call has been denied.
+// Returns false if the call has been denied.
 bool Transport::identify(svc_req& request) {
   const Credential& credential = current_.credential();
   Request& kept = request_;
@@ -475,7 +475,7 @@ bool_t Transport::reply(SVCXPRT* handle, rpc_msg* message) {
   if (!transport.current_)
     return FALSE;
   if (message->rm_reply.rp_stat == MSG_DENIED) {
-    // The RPC version was looked at before.
+    // The RPC version was checked before.
     transport.deny(static_cast<AuthStat>(message->rjcted_rply.rj_why));
     return TRUE;
   }
@@ -490,7 +490,7 @@ bool_t Transport::reply(SVCXPRT* handle, rpc_msg* message) {
   return TRUE;
 }
 
-// False: the call is not answered yet, and nothing was written.
+// Returns false if the call is not answered yet, and nothing was written.
 bool Transport::send_results(xdrproc_t routine, void* results) {
   Encoder& out = current_.results();
   const Encoder::Mark mark = out.mark();
@@ -576,7 +576,7 @@ void rrdk_svc_run(void) {
 }
 
 void rrdk_svc_exit(void) {
-  const int error = errno;  // of what a signal has interrupted
+  const int error = errno;  // that of the code which the signal has interrupted
   Service& service = Service::get();
   service.ends.store(true, std::memory_order_release);
   const uint64_t one = 1;

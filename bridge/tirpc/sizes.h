@@ -5,12 +5,13 @@
 
 namespace rrdk::tirpc {
 
-// What goes inline: most messages of most programs, in one Send, without a key or another trip.
+// The limit for inline messages: most messages of most programs fit into one Send, without a key or
+// another round trip.
 constexpr uint32_t kInlineSize = 16384;
-// Of calls and replies: what ClientOptions and ServerOptions have unless told.
+// For calls and replies: the defaults of ClientOptions and ServerOptions.
 constexpr uint32_t kMostBytes = 8u << 20;
 constexpr uint32_t kUsualReply = 1u << 20;
-// Memory that decoding one message may take, unless told.
+// Default limit of the memory that decoding one message may take.
 constexpr uint32_t kUsualDecoded = 64u << 20;
 
 }  // namespace rrdk::tirpc

@@ -26,9 +26,9 @@ namespace rrdk::tirpc {
 
 namespace {
 
-// Below, a copy is cheaper than the book-keeping of memory in place.
+// Below this size a copy is cheaper than the book-keeping of memory in place.
 constexpr uint32_t kLeastInPlace = 4096;
-// Nor is a large buffer to be kept for a small item.
+// A large buffer is not kept for a small item either.
 constexpr uint32_t kLeastShare = 8;
 
 bool is_aligned(const void* data) {
@@ -54,7 +54,7 @@ Stream::Stream(Decoder& in, std::span<const Item> items, Call* offers, uint64_t 
   xdr_.x_private = this;
 }
 
-// UBSan: xdrproc_t is of no XDR routine's type, libtirpc has no other.
+// UBSan: xdrproc_t is not the type of any XDR routine, but libtirpc has no other.
 RRDK_NO_SANITIZE_FUNCTION bool Stream::run(xdrproc_t routine, void* object) {
   if (routine(&xdr_, object) != FALSE && (out_ != nullptr ? out_->ok() : in_->ok()))
     return true;
@@ -99,7 +99,7 @@ u_int Stream::get_position(XDR* xdrs) {
                                                    : stream.in_->position());
 }
 
-// What was written may be in chunks already, so there is no way back in what is being written.
+// The written bytes may be in chunks already, so there is no way back while writing.
 bool_t Stream::set_position(XDR* xdrs, u_int position) {
   Stream& stream = self(xdrs);
   if (stream.out_ != nullptr)
@@ -115,7 +115,7 @@ bool_t Stream::set_position(XDR* xdrs, u_int position) {
 }
 
 int32_t* Stream::get_run(XDR* xdrs, u_int length) {
-  constexpr u_int kMost = 4096;  // it has to lie in one piece; what is longer goes word by word
+  constexpr u_int kMost = 4096;  // it has to lie in one piece; longer data goes word by word
   const Stream& stream = self(xdrs);
   if (length > kMost || length % BYTES_PER_XDR_UNIT != 0)
     return nullptr;
@@ -164,7 +164,7 @@ bool Stream::get(const Item& item, char** data, u_int* length, uint32_t max) {
   if (!in_->ok())
     return false;
   *length = view.size();
-  // Either the program gets the buffer that was offered, or it goes back.
+  // Either the program gets the offered buffer, or the buffer goes back.
   Buffer room = offers_ != nullptr ? offers_->take_offered(seen_) : Buffer();
   ++seen_;
   if (view.empty())
@@ -179,7 +179,7 @@ bool Stream::get(const Item& item, char** data, u_int* length, uint32_t max) {
   return true;
 }
 
-// False: it is to be copied, and `room` is untouched.
+// Returns false if it is to be copied, and `room` is untouched.
 bool Stream::take_in_place(const ItemView& view, Buffer& room, char** data) {
   if (view.size() < kLeastInPlace || !view.contiguous())
     return false;
@@ -226,8 +226,8 @@ namespace {
 
 using rrdk::tirpc::Stream;
 
-// Whether what points to itself may go a level deeper. A quarter of the stack is left to the rest:
-// what a peer has made deep is freed by recursion, too.
+// Whether a recursive type may go one level deeper. A quarter of the stack is left for the rest:
+// deep data from a peer is freed by recursion, too.
 bool has_stack() {
   static thread_local const std::span<const std::byte> stack = [] {
     pthread_attr_t attributes;
@@ -244,9 +244,9 @@ bool has_stack() {
   return !is_own || here > stack.data() + stack.size() / 4;
 }
 
-// Runs an XDR routine of libtirpc that allocates `*memory` if it is null. When it decodes from a
-// stream of ours, the peer is first asked by `fits` whether that is right, and what the routine
-// allocates is noted.
+// Runs an XDR routine of libtirpc that allocates `*memory` if it is null. When it decodes from one
+// of our streams, `fits` first checks the peer's count, and the memory that the routine allocates
+// is recorded.
 template <typename Fits, typename Routine>
 bool_t run_and_note(XDR* xdrs, char** memory, Fits fits, Routine routine) {
   Stream* stream = Stream::of(xdrs);
@@ -301,7 +301,7 @@ bool_t rrdk_xdr_array(XDR* xdrs, char** elements, u_int* count, u_int max, u_int
 }
 
 bool_t rrdk_xdr_pointer(XDR* xdrs, char** object, u_int size, xdrproc_t routine) {
-  // What comes first is no count but a bool: of no object, or of one of any size.
+  // The first word is not a count but a bool: no object, or one of any size.
   return run_and_note(
       xdrs, object, [size](Stream& stream) { return stream.may_allocate(size); },
       [&] { return xdr_pointer(xdrs, object, size, routine); });

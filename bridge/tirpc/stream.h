@@ -18,31 +18,31 @@ class Stream {
  public:
   // Writes. Eligible items are put into chunks if there are at least `least` bytes of them.
   Stream(Encoder& out, std::span<const Item> items, uint32_t least) noexcept;
-  // Reads. `offers`: of which eligible items were placed, in a client. At most `most` bytes are
-  // allocated for what was compiled with rrdk/tirpc_items.h.
+  // Reads. `offers` says which eligible items were placed, in a client. At most `most` bytes are
+  // allocated for routines compiled with rrdk/tirpc_items.h.
   Stream(Decoder& in, std::span<const Item> items, Call* offers, uint64_t most) noexcept;
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  // False: the routine failed, or the stream did. What was decoded until then is given back.
+  // Returns false if the routine or the stream failed. Memory decoded until then is given back.
   bool run(xdrproc_t routine, void* object);
   // Whether it refers to memory that the program may change: rrdk_tirpc_alloc()'s.
   bool borrows() const noexcept { return borrows_; }
 
   // Finds the item that an xdr_bytes() encodes or decodes, which is then done by put() or get().
-  // Null: it is not eligible, or the procedure's number of items has been reached.
+  // Returns null if it is not eligible, or the procedure's number of items has been reached.
   const Item* find(const char* routine, const char* argument) const noexcept;
   bool put(const char* data, uint32_t length);
   bool get(const Item& item, char** data, u_int* length, uint32_t max);
   // The routine has put memory there.
   void note(char** memory) { taken_.push_back(memory); }
-  // Reading: whether the count that comes next is of elements that are all in the stream, of
-  // `least` bytes each at least, and may be allocated, of `size` bytes each.
+  // Reading: whether the next count is of elements that are all in the stream, with at least
+  // `least` bytes each, and may be allocated, with `size` bytes each.
   bool next_count_fits(uint32_t least, uint32_t size) noexcept;
-  // Reading: whether so many more bytes may be allocated.
+  // Reading: whether this many more bytes may be allocated.
   bool may_allocate(uint64_t bytes) noexcept;
 
-  // Null: a stream of somebody else's.
+  // Returns null for a stream of another library.
   static Stream* of(XDR* xdrs) noexcept;
 
  private:
@@ -70,11 +70,11 @@ class Stream {
   uint32_t least_ = 0;
   uint64_t may_take_ = 0;      // bytes that may still be allocated
   uint32_t seen_ = 0;          // eligible items so far
-  std::vector<char**> taken_;  // inner memory before what points to it
+  std::vector<char**> taken_;  // inner memory before the memory that points to it
   bool borrows_ = false;
 };
 
-// As xdr_free(): memory that was decoded in place is given back.
+// Like xdr_free(): memory that was decoded in place is given back.
 void free_decoded(xdrproc_t routine, void* object);
 
 }  // namespace rrdk::tirpc

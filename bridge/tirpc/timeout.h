@@ -1,4 +1,4 @@
-// Time-outs as programs of libtirpc state them.
+// Timeouts as programs of libtirpc state them.
 #pragma once
 
 #include <sys/time.h>
@@ -16,7 +16,7 @@ constexpr bool is_time(const timeval& time) {
   return time.tv_sec >= 0 && time.tv_usec >= 0 && time.tv_usec < 1'000'000;
 }
 
-// At most what Call::set_timeout_ms() takes, which is 49 days.
+// The largest value of Call::set_timeout_ms(), which is 49 days.
 constexpr uint32_t milliseconds(const timeval& time) {
   constexpr uint32_t kMost = std::numeric_limits<uint32_t>::max();
   if (time.tv_sec >= kMost / 1000)

@@ -1,5 +1,5 @@
-// Bulk data without a copy, both halves in one program: the server answers with a buffer of its
-// own, and RDMA puts the bytes where the client wants them. Usage: direct_placement [URI [BYTES]]
+// Bulk data without a copy, both halves in one program: the server answers with its own buffer, and
+// RDMA puts the bytes where the client wants them. Usage: direct_placement [URI [BYTES]]
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

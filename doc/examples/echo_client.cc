@@ -1,4 +1,4 @@
-// Sends a text and prints what comes back. Usage: echo_client [URI [TEXT]]
+// Sends a text and prints the answer. Usage: echo_client [URI [TEXT]]
 #include <cstdio>
 
 #include "example.h"
@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
 
   rrdk::Call call(*connection);
   call.begin(kBinding, kEcho).put_string(text);
-  call.expect_reply(kMaxText);  // how much the reply can hold beyond what the binding says
+  call.expect_reply(kMaxText);  // how much the reply may hold beyond the binding's size
   rrdk::CallStatus status = call.submit_and_wait();
   if (status != rrdk::CallStatus::kOk)
     give_up(rrdk::to_string(status));

@@ -1,4 +1,4 @@
-/* The procedures of kv.x: as they are for TCP, nothing here knows of RDMA. */
+/* The procedures of kv.x: the same as for TCP; nothing here knows about RDMA. */
 #include <stdlib.h>
 #include <string.h>
 

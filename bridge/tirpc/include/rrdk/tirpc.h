@@ -1,49 +1,50 @@
 /**
  * Programs of rpcgen and libtirpc over RRDK: client stubs call through the CLIENT of
  * rrdk_clnt_create(), server stubs and dispatch routines answer through the SVCXPRT of
- * rrdk_svc_create(). What rpcgen wrote stays as it is; so does the code around it, but for the
- * lines that make the CLIENT or the SVCXPRT. For C11 and C++. doc/porting-rpcgen.md goes through
- * the steps.
+ * rrdk_svc_create(). rpcgen's output does not change, and neither does the code around it, except
+ * for the lines that make the CLIENT or the SVCXPRT. For C11 and C++. doc/porting-rpcgen.md goes
+ * through the steps.
  *
  *   CLIENT *client = rrdk_clnt_create("iwarp://10.0.0.1", KV_PROG, KV_V1);
  *   if (client == NULL) { clnt_pcreateerror("kv"); exit(1); }
- *   kv_get_res *result = kv_get_1(&name, client);         // as ever
+ *   kv_get_res *result = kv_get_1(&name, client);         // as before
  *
  *   SVCXPRT *transport = rrdk_svc_create("shm:/run/kv.sock");
  *   if (transport == NULL || !rrdk_svc_reg(transport, KV_PROG, KV_V1, kv_prog_1, 0))
  *     return complain(rrdk_tirpc_error());
  *   rrdk_svc_run();
  *
- * Large opaques are moved by RDMA to where they belong, and are not copied out of there, when a
- * binding file names them, see rrdk_tirpc_bind(). All else travels inline or as a long message.
+ * Large opaques that a binding file names are moved by RDMA to their final place, and are not
+ * copied from there; see rrdk_tirpc_bind(). All other data travels inline or as a long message.
  *
  * What differs from TCP:
  *
- *   - A dispatch routine that returns without an answer costs the client nothing but an error: it
- *     gets RPC_SYSTEMERROR at once, instead of a time-out. There are no calls without a reply: a
- *     "batched" call, which is not waited for, is answered too, and nobody sees that.
+ *   - If a dispatch routine returns without an answer, the client gets RPC_SYSTEMERROR at once,
+ *     instead of a timeout. Every call has a reply: even a "batched" call, for which the client
+ *     does not wait, is answered, invisibly to the program.
  *   - A call is answered before its dispatch routine returns.
- *   - Calls have at most 8 MiB, and so have replies. Of a reply the client has to know how large it
- *     may be: RRDK_CLSET_MAX_REPLY, or the binding file.
+ *   - Calls and replies have at most 8 MiB. The client has to know the largest size of a reply:
+ *     RRDK_CLSET_MAX_REPLY, or the binding file.
  *   - Authentication: AUTH_NONE and AUTH_SYS. Other flavours are refused on both sides.
  *   - The descriptor of a CLIENT or SVCXPRT is -1.
  *
- * Threads: several may use one CLIENT, as with libtirpc: their calls go one after the other. Those
- * of several CLIENTs go at the same time. clnt_destroy() is for the last user. Dispatch routines
- * run in the thread that calls rrdk_svc_run(), and all functions of servers but rrdk_svc_exit()
- * have to be called in it. The rest: any thread.
+ * Threads: several threads may use one CLIENT, as with libtirpc: their calls are made one after the
+ * other. Calls on several CLIENTs run at the same time. clnt_destroy() must be called by the last
+ * user. Dispatch routines run in the thread that calls rrdk_svc_run(), and all functions of servers
+ * except rrdk_svc_exit() must be called in that thread. The other functions may be called in any
+ * thread.
  *
  * Waiting: a call polls, for 20 microseconds without giving its CPU away, then yielding it, and
- * sleeps after 50 microseconds. rrdk_svc_run() does likewise. So calls need no thread but their
+ * sleeps after 50 microseconds. rrdk_svc_run() does the same. So calls need no thread except their
  * own. While a dispatch routine takes longer than a millisecond, while rrdk_svc_run() is not
- * running, or while batched calls are on their way, a thread "rrdk-tirpc" polls instead: one of
- * servers, and up to four of clients in a process that makes batched calls. Beside these there are
- * the threads that rrdk/runtime.h lists, whatever the number of CLIENTs. A CLIENT has one
+ * running, or while batched calls are on their way, a thread "rrdk-tirpc" polls instead: one for
+ * servers, and up to four for clients in a process that makes batched calls. Besides these there
+ * are the threads that rrdk/runtime.h lists, whatever the number of CLIENTs. A CLIENT has one
  * descriptor over iwarp, and three over shm.
  *
- * fork(): none without exec once one of these functions was called, see rrdk/eal.h. In a child all
- * of them are refused, and so is clnt_call(), with RPC_CANTSEND; clnt_destroy() and svc_destroy()
- * leave the parent's connections alone. daemon() comes before the first of them.
+ * fork() without exec is not allowed once one of these functions was called, see rrdk/eal.h. In a
+ * child they all fail, as does clnt_call(), with RPC_CANTSEND; clnt_destroy() and svc_destroy()
+ * leave the parent's connections alone. daemon() must be called before any of these functions.
  */
 #pragma once
 
@@ -59,36 +60,36 @@ extern "C" {
 /* ---- Clients ---- */
 
 /**
- * Connects to a server of RRDK, or of any other RPC-over-RDMA, at `uri`, as Client::connect() in
- * rrdk/client.h has it: "shm:/run/kv.sock", "iwarp://HOST[:PORT]", "verbs://HOST[:PORT]". With port
- * 0 it is where HOST's rpcbind lists this program and version, which may be another address of the
- * host (rpcbind_locate() in rrdk/rpcbind.h). The CLIENT works as one of
- * clnt_create(): clnt_call(), clnt_control(), clnt_geterr(), clnt_perror(), clnt_freeres(),
- * clnt_destroy(). Its time-out is 25 s if neither CLSET_TIMEOUT nor the stub says otherwise.
- * Time-outs of more than 49 days count as 49 days; an invalid time-out is ignored, and the last
- * valid one holds.
+ * Connects to a server of RRDK, or any other RPC-over-RDMA server, at `uri`, in the form of
+ * Client::connect() in rrdk/client.h: "shm:/run/kv.sock", "iwarp://HOST[:PORT]",
+ * "verbs://HOST[:PORT]". With port 0 it connects to the address that HOST's rpcbind lists for this
+ * program and version, which may be another address of the host (rpcbind_locate() in
+ * rrdk/rpcbind.h). The CLIENT works like one of clnt_create(): clnt_call(), clnt_control(),
+ * clnt_geterr(), clnt_perror(), clnt_freeres(), clnt_destroy(). Its timeout is 25 s unless
+ * CLSET_TIMEOUT or the stub says otherwise. Timeouts of more than 49 days count as 49 days; an
+ * invalid timeout is ignored, and the last valid one holds.
  *
- * NULL: rpc_createerr has the reason for programs, and clnt_pcreateerror() prints it;
- * rrdk_tirpc_error() says it in words. RPC_UNKNOWNPROTO: the URI is invalid. RPC_UNKNOWNHOST is a
- * name without an address, RPC_TIMEDOUT a host that does not answer. Port 0: RPC_PROGNOTREGISTERED
- * when the host's rpcbind does not know the program, RPC_RPCBFAILURE when it cannot be asked. All
- * else is RPC_SYSTEMERROR, with re_errno: ECONNREFUSED, ENOENT (shm: no such socket), EMFILE. A
- * server that does not offer the program or version is found by the first call.
+ * Returns NULL on failure: rpc_createerr has the reason for programs, clnt_pcreateerror() prints
+ * it, and rrdk_tirpc_error() describes it. RPC_UNKNOWNPROTO: the URI is invalid. RPC_UNKNOWNHOST: a
+ * name without an address. RPC_TIMEDOUT: a host that does not answer. Port 0: RPC_PROGNOTREGISTERED
+ * if the host's rpcbind does not know the program, RPC_RPCBFAILURE if it cannot be asked. All other
+ * errors are RPC_SYSTEMERROR, with re_errno: ECONNREFUSED, ENOENT (shm: no such socket), EMFILE. If
+ * a server does not offer the program or version, the first call fails.
  *
  * A lost connection stays lost: calls in progress end with RPC_CANTRECV, later ones with
- * RPC_CANTSEND. Destroy the CLIENT then, and make another one. After RPC_TIMEDOUT it can be used
- * further, with one exception: memory of rrdk_tirpc_alloc() among the arguments is taken back from
+ * RPC_CANTSEND. Destroy the CLIENT then, and make another one. After RPC_TIMEDOUT it can still be
+ * used, with one exception: memory of rrdk_tirpc_alloc() among the arguments is taken back from
  * the server, and if the server had not read it yet, the connection is lost.
  *
- * A time-out of zero without results (xdr_results NULL) sends, does not wait for the answer and
- * gives RPC_SUCCESS: a batched call. Such calls arrive in order, before those that are made later,
- * and before clnt_destroy() returns, which waits for their answers. A CLIENT has at most 12
- * unanswered batched calls. A further one, or one for which the server grants no credit, waits for
- * an answer; after the time-out of the last ordinary call (25 s if there was none) it fails with
- * RPC_CANTSEND and is not sent. With results a time-out of zero sends
- * likewise and gives RPC_TIMEDOUT.
+ * A timeout of zero without results (xdr_results NULL) makes a batched call: it is sent, its answer
+ * is not waited for, and it returns RPC_SUCCESS. Such calls arrive in order, before calls that are
+ * made later, and before clnt_destroy() returns, which waits for their answers. A CLIENT has at
+ * most 12 unanswered batched calls. A further one, or one for which the server grants no credit,
+ * waits for an answer; after the timeout of the last ordinary call (25 s before the first) it fails
+ * with RPC_CANTSEND and is not sent. With results, a call with a timeout of zero is sent in the
+ * same way and returns RPC_TIMEDOUT.
  *
- * Of the errors of calls, RPC_CANTRECV with re_errno EMSGSIZE is a reply that had not enough room.
+ * If a call fails with RPC_CANTRECV and re_errno EMSGSIZE, its reply was too large.
  */
 CLIENT* rrdk_clnt_create(const char* uri, rpcprog_t program, rpcvers_t version);
 
@@ -97,18 +98,18 @@ CLIENT* rrdk_clnt_create(const char* uri, rpcprog_t program, rpcvers_t version);
  * CLGET_SVC_ADDR, CLGET_VERS, CLSET_VERS, CLGET_PROG, CLSET_PROG; CLSET_FD_CLOSE and
  * CLSET_FD_NCLOSE do nothing; others are refused: CLGET_FD, since a CLIENT has no descriptor that a
  * program could use, CLGET_XID and CLSET_XID, and, as by libtirpc's own over TCP,
- * CLGET_RETRY_TIMEOUT and CLSET_RETRY_TIMEOUT). uint32_t *: the largest results of calls from
- * now on, in bytes of XDR, but for what the binding file names. 1 MiB unless told, at most 8 MiB. A
- * call holds a buffer of that size, unless its procedure has no results, or a `reply` line of the
- * binding file holds for it.
+ * CLGET_RETRY_TIMEOUT and CLSET_RETRY_TIMEOUT). uint32_t *: the largest size of results of calls
+ * from now on, in bytes of XDR, without the items that the binding file names. 1 MiB by default, at
+ * most 8 MiB. A call holds a buffer of that size, unless its procedure has no results, or a `reply`
+ * line of the binding file applies to it.
  */
 #define RRDK_CLSET_MAX_REPLY 0x5244u
 #define RRDK_CLGET_MAX_REPLY 0x5245u
 /**
  * For clnt_control(), and for SVC_CONTROL() of an SVCXPRT of rrdk_svc_create(). uint32_t *: bytes
- * that decoding one message may allocate in all, 64 MiB unless told: a peer's array takes more
- * memory than it takes of the message, where its elements are unions. Of XDR routines that are
- * compiled with rrdk/tirpc_items.h.
+ * that decoding one message may allocate in all, 64 MiB by default: an array of unions takes more
+ * memory than space in the message. It applies to XDR routines that are compiled with
+ * rrdk/tirpc_items.h.
  */
 #define RRDK_CLSET_MAX_DECODED 0x5246u
 #define RRDK_CLGET_MAX_DECODED 0x5247u
@@ -116,26 +117,28 @@ CLIENT* rrdk_clnt_create(const char* uri, rpcprog_t program, rpcvers_t version);
 /* ---- Servers ---- */
 
 /**
- * Listens at `uri`, as Server::listen() in rrdk/server.h has it: "shm:/run/kv.sock",
- * "iwarp://0.0.0.0:7471" (port 0: one that is free). Several at once are served together. With
- * svc_getargs(), svc_freeargs(), svc_sendreply() and svcerr_*() it is what a dispatch routine
- * expects; svc_getrpccaller() has the client's address (of family AF_UNIX, without a path, over
- * shm:). svc_destroy() ends it, also in a dispatch routine.
+ * Listens at `uri`, in the form of Server::listen() in rrdk/server.h: "shm:/run/kv.sock",
+ * "iwarp://0.0.0.0:7471" (port 0: any free port). Several transports are served together. The
+ * SVCXPRT supports svc_getargs(), svc_freeargs(), svc_sendreply() and svcerr_*(), as a dispatch
+ * routine expects; svc_getrpccaller() returns the client's address (of family AF_UNIX, without a
+ * path, over shm:). svc_destroy() ends it, also in a dispatch routine.
  *
- * NULL: rrdk_tirpc_error() has the reason. It is not among libtirpc's own transports, so svc_run()
- * does not serve it, and svc_reg() does not know it.
+ * Returns NULL on failure; rrdk_tirpc_error() has the reason. It is not among libtirpc's own
+ * transports, so svc_run() does not serve it, and svc_reg() does not know it.
  */
 SVCXPRT* rrdk_svc_create(const char* uri);
 
-/** Where it listens: the URI with what the system chose. The SVCXPRT's. */
+/** The address at which it listens: the URI with the port that the system chose. Valid as long as
+   the SVCXPRT. */
 const char* rrdk_svc_uri(const SVCXPRT* transport);
 
-/** For rrdk_svc_reg(): lists it with this host's rpcbind, until it is unregistered, by a thread
-   that looks now and then whether it is still there (RpcbindListing in rrdk/rpcbind.h). */
+/** For rrdk_svc_reg(): lists the program with this host's rpcbind until it is unregistered. A
+   thread checks from time to time that the entry is still there (RpcbindListing in
+   rrdk/rpcbind.h). */
 #define RRDK_SVC_RPCBIND 1u
 
 /**
- * As svc_reg(): calls of the program and version go to `dispatch`, which rpcgen wrote, for all
+ * Like svc_reg(): calls of the program and version go to `dispatch`, which rpcgen wrote, for all
  * procedures; see rrdk_svc_run() for procedure 0. RRDK answers calls of other programs and versions
  * by itself.
  *
@@ -143,19 +146,19 @@ const char* rrdk_svc_uri(const SVCXPRT* transport);
  * AUTH_SYS, until the dispatch routine returns. Calls with other flavours, or malformed
  * credentials, do not get there.
  *
- * FALSE: nothing is registered, and rrdk_tirpc_error() has the reason, such as that the program and
- * version is registered already, or that rpcbind refused it.
+ * Returns FALSE if nothing was registered; rrdk_tirpc_error() has the reason, such as that the
+ * program and version is registered already, or that rpcbind refused it.
  */
 bool_t rrdk_svc_reg(SVCXPRT* transport, rpcprog_t program, rpcvers_t version,
                     void (*dispatch)(struct svc_req*, SVCXPRT*), unsigned flags);
 
-/** As svc_unreg(), for one transport. Not in a dispatch routine. */
+/** Like svc_unreg(), for one transport. Must not be called in a dispatch routine. */
 void rrdk_svc_unreg(SVCXPRT* transport, rpcprog_t program, rpcvers_t version);
 
 /**
  * Serves until rrdk_svc_exit(): the transports of rrdk_svc_create(), and those of libtirpc itself
- * (svc_tli_create() and so on), so that a program may be offered over TCP beside. Dispatch routines
- * run one after the other, in the calling thread, and may make calls of their own as clients. While
+ * (svc_tli_create() and so on), so that a program may also be offered over TCP. Dispatch routines
+ * run one after the other, in the calling thread, and may make calls themselves as clients. While
  * one runs, clients of rrdk_svc_create()'s transports connect, and their calls wait for their turn.
  * Procedure 0 does not wait then, unless its client has other calls waiting: it is answered without
  * the dispatch routine, so that a client which only pings does not take the server for dead.
@@ -171,11 +174,11 @@ void rrdk_svc_exit(void);
 /* ---- Direct placement ---- */
 
 /**
- * Reads a binding file: the program's upper-layer binding (RFC 8166 section 6), which opaque<>
- * items may be moved by RDMA. Both ends read the same one, before they make their CLIENT or
- * SVCXPRT. One that the environment variable RRDK_TIRPC_BINDING names is read at the first of
- * these. Lines of several files add up; the last one counts for a program, version, procedure and
- * item. A line:
+ * Reads a binding file: the program's upper-layer binding (RFC 8166 section 6), which says which
+ * opaque<> items may be moved by RDMA. Both ends read the same file, before they make their CLIENT
+ * or SVCXPRT. A file named by the environment variable RRDK_TIRPC_BINDING is read when the first of
+ * these is made. Lines of several files add up; the last one counts for a program, version,
+ * procedure and item. A line:
  *
  *   PROGRAM VERSION PROCEDURE args    TYPE.FIELD LARGEST [copy]
  *   PROGRAM VERSION PROCEDURE results TYPE.FIELD LARGEST [copy]
@@ -189,40 +192,41 @@ void rrdk_svc_exit(void);
  * PROCEDURE 0xffffffff stands for every procedure but 0 that has no line of its own; one that has a
  * line takes nothing from it. TYPE.FIELD are names in the .x: a field `opaque data<>` of a struct
  * or union, or TYPE alone for `typedef opaque TYPE<>`. Items are in the order in which they come in
- * the stream. LARGEST is the room that a client offers for it, in bytes or with K or M. `reply` is
- * what the rest of the results takes at most, length words included: it counts instead of
+ * the stream. LARGEST is the memory that a client offers for it, in bytes or with K or M. `reply`
+ * is the largest size of the other results, including length words: it replaces
  * RRDK_CLSET_MAX_REPLY. Comments begin with '#'. rrdk-bind writes such a file from the .x.
  *
- * The file that rpcgen wrote of the type's XDR routine is to be compiled with
+ * The file that rpcgen wrote, with the type's XDR routine, must be compiled with
  *
  *   cc -include rrdk/tirpc_items.h -c kv_xdr.c
  *
- * since nothing else tells its opaques apart. A program that is not compiled so works without a
- * binding file; with one, results that were placed do not decode.
+ * because nothing else distinguishes its opaques. A program that is compiled otherwise works
+ * without a binding file; with one, results that were placed do not decode.
  *
- * Memory: if such an item has 4096 bytes or more, and in a client an eighth of LARGEST, it is
- * decoded in place: the pointer leads to the memory in which the item came, not to a malloc()ed
- * copy. Give that back by svc_freeargs(), clnt_freeres(), xdr_free() or rrdk_tirpc_free(), never by
- * free(). Arguments in place are gone after svc_sendreply(). With `copy` in the line the item is
- * malloc()ed, as without RRDK.
+ * Memory: if such an item has at least 4096 bytes, and in a client at least an eighth of LARGEST,
+ * it is decoded in place: the pointer leads to the memory in which the item arrived, not to a
+ * malloc()ed copy. Free that memory with svc_freeargs(), clnt_freeres(), xdr_free() or
+ * rrdk_tirpc_free(), never with free(). Arguments in place are invalid after svc_sendreply(). With
+ * `copy` in the line the item is malloc()ed, as without RRDK.
  *
- * FALSE: rrdk_tirpc_error() names the file, the line and what is wrong; nothing of it counts.
+ * Returns FALSE on failure: rrdk_tirpc_error() names the file, the line and the fault, and the
+ * whole file is ignored.
  */
 bool_t rrdk_tirpc_bind(const char* file);
 
 /**
  * Memory from which large opaques that a binding file names are sent without a copy. In a server
  * svc_sendreply() then returns only when the client has the data, or when the client has not taken
- * it for ten seconds and is cut off. NULL: exhausted. Given back by rrdk_tirpc_free(), or by the
- * XDR routine of the type that it is in (xdr_free()).
+ * it for ten seconds and is disconnected. Returns NULL if exhausted. Free it with
+ * rrdk_tirpc_free(), or with the XDR routine of the type that contains it (xdr_free()).
  */
 void* rrdk_tirpc_alloc(size_t bytes);
-/** Gives back memory of rrdk_tirpc_alloc(), or that was decoded. Other memory is free()d. */
+/** Frees memory of rrdk_tirpc_alloc(), and decoded memory. Other memory is free()d. */
 void rrdk_tirpc_free(void* memory);
 
 /**
- * What failed last in the calling thread, of the functions here and of calls: one line that names
- * what is at fault. Never NULL; valid until the next failure.
+ * The last error in the calling thread, of the functions here and of calls: one line that names the
+ * thing at fault. Never NULL; valid until the next failure.
  */
 const char* rrdk_tirpc_error(void);
 

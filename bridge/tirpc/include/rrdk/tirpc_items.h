@@ -1,15 +1,14 @@
 /**
- * To be included before all else in what rpcgen wrote of XDR routines: cc -include
- * rrdk/tirpc_items.h -c kv_xdr.c. It tells the library which item an xdr_bytes() is of, so that
- * those of a binding file (rrdk/tirpc.h) can be placed directly.
+ * Must be included first in the XDR routines that rpcgen wrote: cc -include rrdk/tirpc_items.h -c
+ * kv_xdr.c. It tells the library which item an xdr_bytes() encodes or decodes, so that the items of
+ * a binding file (rrdk/tirpc.h) can be placed directly.
  *
  * On streams of RRDK it also bounds the memory that a message takes (RRDK_CLSET_MAX_DECODED), and
- * the depth of what points to itself, such as a linked list, by three quarters of the thread's
- * stack: what is deeper does not decode, nor encode. And it compares the counts of a peer's
- * opaques, strings and arrays with what the message has left, before memory is taken for them, and
- * gives back what was taken for a message that then does not decode. libtirpc by itself believes a
- * count that is within the bound in the .x, and never gives that memory back. On other streams
- * nothing changes.
+ * the depth of recursive types, such as a linked list, by three quarters of the thread's stack:
+ * deeper data is neither decoded nor encoded. And it compares the counts of a peer's opaques,
+ * strings and arrays with the rest of the message before memory is taken for them, and frees the
+ * memory taken for a message that then does not decode. libtirpc by itself believes a count that is
+ * within the bound in the .x, and never frees that memory. On other streams nothing changes.
  */
 #pragma once
 
@@ -20,7 +19,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-/* As the functions of libtirpc; `routine` is the XDR routine's name, `item` its argument's text. */
+/* Like libtirpc's functions; `routine` is the XDR routine's name, `item` its argument's text. */
 bool_t rrdk_xdr_bytes(XDR* xdrs, char** data, u_int* size, u_int max, const char* routine,
                       const char* item);
 bool_t rrdk_xdr_string(XDR* xdrs, char** text, u_int max);
