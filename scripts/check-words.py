@@ -34,10 +34,9 @@ PATTERNS = {
     "mend": (r"\bmend(?:s|ed|ing)?\b", 0.02),
 }
 # Areas that are still to be written again; the others are held to the limits.
-PENDING = {"apps", "bridge", "drivers/common", "drivers/iwarp", "drivers/shm", "drivers/verbs",
-           "lib/base", "lib/c", "lib/client", "lib/observe",
-           "lib/rpc", "lib/rpcbind", "lib/telemetry",
-           "lib/xdr", "messages", "names of tests", "perf", "scripts", "test"}
+PENDING = {"apps", "bridge", "drivers/iwarp", "drivers/shm", "drivers/verbs",
+           "lib/telemetry",
+           "messages", "names of tests", "perf", "scripts", "test"}
 COMPILED = {name: re.compile(pattern, re.MULTILINE) for name, (pattern, _) in PATTERNS.items()}
 
 CPP = {".h", ".cc", ".cpp", ".hh", ".c"}

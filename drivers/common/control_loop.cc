@@ -18,7 +18,7 @@ namespace rrdk::drivers {
 
 namespace {
 
-// Events that wait to be taken before no more are made: peers can make them faster than they are
+// When this many events wait, no more are made, since peers can cause them faster than they are
 // taken.
 constexpr size_t kMostPending = 1024;
 
@@ -185,7 +185,7 @@ bool Acceptor::out_of_resources(int error) {
 }
 
 void Acceptor::lack(int error) {
-  if (paused_)  // it was said just now
+  if (paused_)  // it has just been reported
     return;
   if (auto left_out = shortages_.allow(base::Tsc::now_ns()))
     base::log_warning("connections wait to be accepted: %s%s", base::system_message(error).c_str(),

@@ -1,5 +1,5 @@
-// A device's control path: sockets in an epoll set, ticks for what has deadlines, and the events
-// that wait for poll_events(). Run by whoever polls events; all of it under one lock.
+// A device's control path: sockets in an epoll set, ticks for objects with deadlines, and the
+// events that wait for poll_events(). It runs in the thread that polls events, all under one lock.
 #pragma once
 
 #include <sys/socket.h>
@@ -30,7 +30,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kTick{20};
 
-// Something with a socket in the epoll set, one at a time. Called with the loop's lock held.
+// An object with a socket in the epoll set, one at a time. Called with the loop's lock held.
 class Endpoint {
  public:
   virtual ~Endpoint() = default;
@@ -39,33 +39,33 @@ class Endpoint {
 
  private:
   friend class ControlLoop;
-  uint64_t id_ = 0;          // in the epoll set; 0: it was never there
-  uint32_t num_events_ = 0;  // of it, that wait for poll_events()
+  uint64_t id_ = 0;          // in the epoll set; 0: never in it
+  uint32_t num_events_ = 0;  // its events that wait for poll_events()
 };
 
 class ControlLoop {
  public:
   Result<void> start();
 
-  // Runs what is ready, then takes events, oldest first.
+  // Handles what is ready, then returns events, oldest first.
   std::vector<fabric::Event> poll_events(uint32_t most);
   int event_fd() const { return epoll_.get(); }
 
-  // The lock is recursive, since the end of one endpoint can come of another's call.
+  // The lock is recursive, since a call to one endpoint can end another.
   std::recursive_mutex& mutex() { return mutex_; }
-  // `interest`: EPOLLIN or EPOLLOUT, or 0 for the end of the socket alone.
+  // `interest`: EPOLLIN or EPOLLOUT, or 0 for only the end of the socket.
   Result<void> watch(Endpoint& endpoint, int socket, uint32_t interest);
   void change(Endpoint& endpoint, int socket, uint32_t interest);
   void unwatch(int socket);
-  // Whether on_tick() is called every kTick.
+  // Sets whether on_tick() is called every kTick.
   void set_ticking(Endpoint& endpoint, bool on);
-  // The endpoint is going away: its undelivered events go with it.
+  // Called when the endpoint is destroyed: its undelivered events are dropped.
   void forget(Endpoint& endpoint);
   void emit(Endpoint& source, fabric::Event event);
   // Any thread: makes poll_events() tick `endpoint` soon, and every kTick from then on.
   void nudge(Endpoint& endpoint) noexcept;
 
-  // Endpoints that nobody else owns.
+  // Takes ownership of an endpoint that has no other owner.
   void adopt(std::unique_ptr<Endpoint> endpoint);
   std::unique_ptr<Endpoint> release(Endpoint& endpoint);
   template <typename Which>
@@ -73,7 +73,7 @@ class ControlLoop {
     std::erase_if(adopted_, [&](const auto& entry) { return which(*entry.second); });
   }
   size_t num_adopted() const { return adopted_.size(); }
-  // Ends what is left, while the rest of the device is still there.
+  // Destroys what is left, while the rest of the device still exists.
   void clear();
 
  private:
@@ -86,12 +86,12 @@ class ControlLoop {
   base::Fd nudges_;  // eventfd: readable while events wait, or after a nudge
 
   std::recursive_mutex mutex_;
-  // By an id that is never reused: epoll may still report an endpoint that has just gone.
+  // By an id that is never reused: epoll may still report an endpoint that is already gone.
   std::unordered_map<uint64_t, Endpoint*> endpoints_;
   uint64_t next_id_ = kFirstId;
   std::set<Endpoint*> ticking_;
   std::mutex nudged_mutex_;
-  std::unordered_set<Endpoint*> nudged_;  // to tick, as other threads asked
+  std::unordered_set<Endpoint*> nudged_;  // to tick, as requested by other threads
   std::unordered_map<const Endpoint*, std::unique_ptr<Endpoint>> adopted_;
   struct PendingEvent {
     Endpoint* source;
@@ -99,14 +99,14 @@ class ControlLoop {
   };
   std::deque<PendingEvent> events_;
 
-  // Ids in the epoll set that are no endpoints'.
+  // Ids in the epoll set that belong to no endpoint.
   static constexpr uint64_t kTimerId = 0;
   static constexpr uint64_t kNudgeId = 1;
   static constexpr uint64_t kFirstId = 2;
 };
 
-// Of `visitors`, who came first in front and of whom there is one at least, the oldest of those who
-// most are like, by `whose`: a flood costs its own visitors their places.
+// `visitors` must not be empty, and is ordered from the oldest. Groups them by `whose`, and returns
+// the oldest one of the largest group: a flood costs its own visitors their places.
 template <typename Visitors, typename Whose>
 auto oldest_of_most(const Visitors& visitors, Whose whose) {
   using Owner = std::decay_t<std::invoke_result_t<Whose, decltype(visitors.front())>>;
@@ -119,17 +119,18 @@ auto oldest_of_most(const Visitors& visitors, Whose whose) {
 }
 
 // Accepts connections from a listening socket, a few at a time. When the system is out of
-// descriptors or memory, it asks its owner to make room. If nothing can be closed, it says so
-// (kShortage) and pauses: otherwise the epoll set would keep reporting the socket, and a core would
-// do nothing else.
+// descriptors or memory, it asks its owner to close something. If nothing can be closed, it reports
+// that (kShortage) and pauses: otherwise the epoll set would keep reporting the socket, and a core
+// would do nothing else.
 class Acceptor {
  public:
-  // `owner` is watched with `listening`, and passes its ticks on; `listener` is whose socket it is.
+  // `owner` is watched with `listening`, and passes its ticks on; `listener` is the one to which
+  // the socket belongs.
   Acceptor(ControlLoop& loop, Endpoint& owner, fabric::Listener& listener, int listening)
       : loop_(loop), owner_(owner), listener_(listener), listening_(listening) {}
 
-  // Calls take(base::Fd) for each connection that waits, and make_room() when there is none left
-  // for it: true if something was closed.
+  // Calls take(base::Fd) for each connection that waits. Calls make_room() when the system has no
+  // resources for one; it returns true if something was closed.
   template <typename Take, typename MakeRoom>
   void accept(Take take, MakeRoom make_room) {
     constexpr int kAtOnce = 16;  // the epoll set reports the rest again
@@ -143,9 +144,9 @@ class Acceptor {
         return lack(why);
     }
   }
-  // There is nothing left for a connection, and nothing more that the owner could close.
+  // The system has no resources for a connection, and the owner cannot close any more.
   void lack(int error);
-  // For a while nothing is accepted; connections wait in the backlog.
+  // Accepts nothing for a while; connections wait in the backlog.
   void pause();
   void on_tick(Clock::time_point now);
 

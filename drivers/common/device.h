@@ -13,29 +13,30 @@
 
 namespace rrdk::drivers {
 
-// Errors, of all: kInvalidArgument.
+// Errors of all functions here: kInvalidArgument.
 Result<void> check(const fabric::QueuePairOptions& options, const fabric::Capabilities& most);
 Result<void> check_shared_receives(uint32_t entries, uint32_t most);
 Result<void> check_private_data(std::span<const std::byte> data);
 
-// What a completion queue says that has `most` queue pairs: kLimit.
+// The error of a completion queue that has `most` queue pairs: kLimit.
 Error too_many_queue_pairs(size_t most);
 
-// A device whose control path is a ControlLoop. Who derives from it calls control().clear() first
-// in its destructor: what is left in the loop refers to members that end before the loop does.
+// A device whose control path is a ControlLoop. A derived class must call control().clear() first
+// in its destructor, since what is left in the loop refers to members that are destroyed before the
+// loop.
 class ControlledDevice : public fabric::Device {
  public:
   std::vector<fabric::Event> poll_events(uint32_t most) final { return control_.poll_events(most); }
   int event_fd() const final { return control_.event_fd(); }
 
-  // For what is made by the device.
+  // For objects that the device makes.
   ControlLoop& control() { return control_; }
 
  private:
   ControlLoop control_;
 };
 
-// One in software: what it can do is known beforehand, and shared Receives are a queue in memory.
+// A device in software: its capabilities are constant, and shared Receives are a queue in memory.
 class SoftwareDevice : public ControlledDevice {
  public:
   const fabric::Capabilities& capabilities() const final { return capabilities_; }
@@ -43,7 +44,7 @@ class SoftwareDevice : public ControlledDevice {
       uint32_t entries) final;
 
  protected:
-  // `capabilities` are constants.
+  // `capabilities` must be constants.
   explicit SoftwareDevice(const fabric::Capabilities& capabilities) : capabilities_(capabilities) {}
 
  private:

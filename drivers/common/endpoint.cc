@@ -19,7 +19,7 @@ namespace rrdk::drivers {
 
 namespace {
 
-// An IPv4 address that came in through an IPv6 socket is shown as what it is.
+// An IPv4 address of a connection through an IPv6 socket is shown as an IPv4 address.
 std::string_view without_mapping(std::string_view host) {
   constexpr std::string_view kMapped = "::ffff:";
   if (host.starts_with(kMapped) && host.find('.') != std::string_view::npos)
@@ -96,7 +96,8 @@ fabric::Identity identity_of(const Endpoint4Or6& endpoint) {
   fabric::Identity identity;
   if (endpoint.storage.ss_family == AF_INET6) {
     const auto& v6 = reinterpret_cast<const sockaddr_in6&>(endpoint.storage);
-    if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {  // a host that comes to [::] and to 0.0.0.0 is one
+    // a host that connects to [::] and to 0.0.0.0 is one peer
+    if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {
       in_addr_t v4 = 0;
       std::memcpy(&v4, &v6.sin6_addr.s6_addr[12], sizeof(v4));
       return {{AF_INET, v4, 0}};
@@ -111,7 +112,7 @@ fabric::Identity identity_of(const Endpoint4Or6& endpoint) {
   return identity;
 }
 
-// The loopback address, and those of one link, share a /64 with hosts that have nothing in common.
+// The loopback address, and those of one link, share a /64 with unrelated hosts.
 fabric::Identity group_of(const Endpoint4Or6& endpoint) {
   fabric::Identity group = identity_of(endpoint);
   if ((group.words[0] & 0xff) != AF_INET6)

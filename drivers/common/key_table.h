@@ -1,5 +1,5 @@
-// The remote keys of one connection, as the end that hands them out keeps count of them. A key is
-// an index in the low bits and a random nonce above it.
+// The remote keys of one connection, at the end that hands them out. A key has an index in the low
+// bits and a random nonce above it.
 #pragma once
 
 #include <array>
@@ -27,25 +27,25 @@ class KeyTable {
     RRDK_ASSERT(count <= size(), count);
   }
 
-  // False: fewer are free.
+  // Returns false if fewer are free.
   bool reserve(std::span<uint32_t> keys) noexcept;
   void release(uint32_t key) noexcept;
 
   uint32_t size() const noexcept { return mask_ + 1; }
   uint32_t index(uint32_t key) const noexcept { return key & mask_; }
-  // kFree: of a key that is not handed out.
+  // Returns kFree for a key that is not handed out.
   Use use(uint32_t key) const noexcept {
     if (entries_.empty()) [[unlikely]]
       return Use::kFree;
     const Entry& entry = entries_[index(key)];
     return entry.key == key ? entry.use : Use::kFree;
   }
-  // Of one that is.
+  // The key must be handed out.
   void set(uint32_t key, Use use) noexcept {
     RRDK_ASSERT(entries_[index(key)].key == key && entries_[index(key)].use != Use::kFree, key);
     entries_[index(key)].use = use;
   }
-  // Calls fn(key) for each that is bound.
+  // Calls fn(key) for each key that is bound.
   template <typename Fn>
   void for_each_bound(Fn&& fn) {
     for (const Entry& entry : entries_) {
@@ -64,7 +64,7 @@ class KeyTable {
     std::array<uint32_t, kRemembered> recent{};
   };
 
-  // With a connection's first key. False: there is no memory.
+  // Called for a connection's first key. Returns false if there is no memory.
   bool begin() noexcept try {
     free_.resize(mask_ + 1);
     std::iota(free_.begin(), free_.end(), 0u);
@@ -78,7 +78,8 @@ class KeyTable {
   uint32_t mask_;
   uint32_t index_bits_;
   base::Random nonces_;
-  std::vector<Entry> entries_;  // empty until the first is reserved: many connections never do
+  // empty until the first is reserved, which many connections never do
+  std::vector<Entry> entries_;
   std::vector<uint32_t> free_;  // a ring of indexes, so that reuse comes as late as possible
   uint64_t free_head_ = 0;
   uint64_t free_tail_;

@@ -5,7 +5,7 @@
 
 namespace rrdk::drivers {
 
-// A value for the key at `index` that it did not have lately. Never zero.
+// Returns a value for the key at `index` that it has not had recently. Never zero.
 uint32_t KeyTable::fresh(uint32_t index) noexcept {
   Entry& of = entries_[index];
   uint32_t key;

@@ -1,8 +1,8 @@
 // Posted Receives: those of one queue pair, used in order, or a queue that several queue pairs of
 // one thread share.
 //
-// A shared queue uses the Receive that was posted last. With thousands of connections it holds as
-// many Receives as all of them were promised, and the oldest is no longer in any cache.
+// A shared queue uses the Receive that was posted last. With thousands of connections it holds all
+// Receives that they were promised, and the oldest is no longer in any cache.
 #pragma once
 
 #include <bit>
@@ -48,7 +48,7 @@ class ReceiveQueue {
   }
   uint32_t post(std::span<const fabric::ReceiveWr> wrs) noexcept;
 
-  // post() tells the waiter, once.
+  // post() calls the waiter, once.
   void wait(ReceiveWaiter& waiter) noexcept;
   void stop_waiting(ReceiveWaiter& waiter) noexcept;
 

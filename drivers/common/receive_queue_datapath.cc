@@ -28,7 +28,7 @@ void ReceiveQueue::stop_waiting(ReceiveWaiter& waiter) noexcept {
     return;
   ReceiveWaiter** link = &waiting_;
   while (*link != &waiter) {
-    RRDK_ASSERT(*link != nullptr);  // it says that it waits
+    RRDK_ASSERT(*link != nullptr);  // the waiter must be in the list
     link = &(*link)->next_waiting_;
   }
   *link = waiter.next_waiting_;

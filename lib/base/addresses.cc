@@ -68,7 +68,7 @@ bool is_in_hosts_file(const std::string& name) {
   return false;
 }
 
-// What names led to lately.
+// Recent answers for names.
 class Answers {
  public:
   Result<Addresses> find(const std::string& name) {
@@ -97,7 +97,7 @@ class Answers {
 
  private:
   struct Answer {
-    bool is_there = false;  // else a thread asks
+    bool is_there = false;  // otherwise a thread asks
     AddressClock::time_point good_until;
     Result<Addresses> found;
   };
@@ -113,7 +113,7 @@ class Answers {
   std::map<std::string, std::shared_ptr<Answer>> answers_;
 };
 
-// For good: a thread that waits for a name server may outlive everything.
+// Never destroyed: a thread that waits for a name server may outlive everything.
 Answers& answers() {
   static auto& all = *new Answers;
   return all;

@@ -1,5 +1,5 @@
-// Where a host is: its addresses of IPv4 and IPv6, and in which order and when they are tried,
-// after RFC 8305 ("Happy Eyeballs").
+// The addresses of a host, IPv4 and IPv6, and in which order and when they are tried, after RFC
+// 8305 ("Happy Eyeballs").
 #pragma once
 
 #include <netinet/in.h>
@@ -25,28 +25,29 @@ struct SocketAddress {
 
 void set_port(SocketAddress& address, uint16_t port);
 
-// While an attempt to connect has no answer, one at the next address joins it after so long
-// (RFC 8305 section 5). One that fails is followed by the next at once.
+// If an attempt to connect has no answer after this time, an attempt at the next address joins it
+// (RFC 8305 section 5). An attempt that fails is followed by the next at once.
 constexpr std::chrono::milliseconds kNextAddressAfter{250};
 
-// The order in which to try addresses (RFC 8305 section 4): families take turns, beginning with the
-// first address's; within a family the order stays, which the system chose (RFC 6724).
+// Puts addresses into the order in which to try them (RFC 8305 section 4): families take turns,
+// beginning with the first address's; within a family the order that the system chose stays (RFC
+// 6724).
 void order_addresses(std::vector<SocketAddress>& addresses);
 
-// The addresses of a host with this port, in the order in which to try them, eight at most. A
-// numeric address is one by itself. Blocks if it is a name and the name servers are slow. Only one
-// thread asks for a name at a time, and others take what it finds; the answer is kept for three
-// seconds, and that there is none for one. Any thread. Errors: kNotFound.
+// Returns the addresses of a host with this port, in the order in which to try them, eight at most.
+// A numeric address is returned by itself. Blocks if it is a name and the name servers are slow.
+// Only one thread asks for a name at a time, and others take what it finds; the answer is kept for
+// three seconds, and a failure for one. Any thread. Errors: kNotFound.
 Result<std::vector<SocketAddress>> look_up_addresses(const std::string& host, uint16_t port);
 
-// What was found before is asked for anew.
+// Drops kept answers, so that the next look-up asks again.
 void forget_addresses();
 
 // Whether the answer may have to come from a name server: a name that /etc/hosts does not have.
-// (The answer is the system's in any case, which may be told to ask servers first.)
+// (The system gives the answer in any case, and may be configured to ask servers first.)
 bool needs_name_server(const std::string& host);
 
-// Without asking anybody: empty if it is a name.
+// Does not ask any server: empty if it is a name.
 std::vector<SocketAddress> numeric_address(const std::string& host, uint16_t port);
 
 }  // namespace rrdk::base

@@ -5,7 +5,7 @@
 
 namespace rrdk::base {
 
-// Not through the log: that is the program's, and may be what is broken.
+// Not through the log, which is the program's and may itself be broken.
 void report_assertion(const char* file, int line, const char* condition, const char* names,
                       const int64_t* values, int count) noexcept {
   std::fprintf(stderr, "%s:%d: assertion failed: %s", file, line, condition);

@@ -1,11 +1,11 @@
-// What the code takes for granted, written so that it is checked. Builds with b_ndebug (release
-// builds) leave all of this out; debug builds, the simulation and sanitizers have it.
+// Assumptions of the code, written so that they are checked. Builds with b_ndebug (release builds)
+// leave all of this out; debug builds, the simulation and sanitizers have it.
 //
-//   RRDK_ASSERT(unanswered_ != 0);
-//   RRDK_ASSERT(in_flight_ < limit_, in_flight_, limit_);   // says what the two were
-//   RRDK_ON_CORE(core_);
+// RRDK_ASSERT(unanswered_ != 0);
+// RRDK_ASSERT(in_flight_ < limit_, in_flight_, limit_);   // reports both values
+// RRDK_ON_CORE(core_);
 //
-// An assertion says what a reader must know and only a mistake of ours can break. What peers send,
+// An assertion states what a reader must know and only a bug of ours can break. What peers send,
 // what the system lacks and what programs do wrong has an Error or a counter instead.
 #pragma once
 
@@ -15,17 +15,17 @@
 
 namespace rrdk::base {
 
-// What belongs to one thread at a time, such as a poll core and all that it has. Which thread that
-// is may change between two uses.
+// An object that belongs to one thread at a time, such as a poll core and everything on it. The
+// thread may change between two uses.
 class OwnedByThread {
  public:
-  virtual bool here() const noexcept = 0;  // it is the calling thread's
+  virtual bool here() const noexcept = 0;  // whether it belongs to the calling thread
 
  protected:
   ~OwnedByThread() = default;
 };
 
-// Prints all of it and aborts. `names` and `values` may be empty.
+// Prints everything and aborts. `names` and `values` may be empty.
 [[noreturn, gnu::cold]] void report_assertion(const char* file, int line, const char* condition,
                                               const char* names, const int64_t* values,
                                               int count) noexcept;
@@ -47,7 +47,7 @@ template <typename... Values>
   report_assertion(file, line, condition, names, all.data(), static_cast<int>(all.size()));
 }
 
-// Never called: what release builds do not check still counts as used there.
+// Never called: it makes what release builds do not check count as used.
 template <typename... Values>
 char not_checked(const Values&...);
 
@@ -63,6 +63,6 @@ char not_checked(const Values&...);
                                                 #__VA_ARGS__ __VA_OPT__(, ) __VA_ARGS__))
 #endif
 
-// The calling thread may use what belongs to `owner`: an OwnedByThread, or what says here() for
-// one.
+// Asserts that the calling thread may use what belongs to `owner`: an OwnedByThread, or an object
+// that has a here() like it.
 #define RRDK_ON_CORE(owner) RRDK_ASSERT((owner).here())

@@ -21,7 +21,7 @@ struct Pair {
   uint64_t ns;
 };
 
-// Both clocks at one moment: of several tries the one that was interrupted least.
+// Reads both clocks at one moment: of several attempts, the one that was interrupted least.
 Pair read_both() {
   Pair best{};
   uint64_t narrowest = std::numeric_limits<uint64_t>::max();

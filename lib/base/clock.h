@@ -1,5 +1,5 @@
-// Time from the time stamp counter: one instruction to read, nanoseconds of CLOCK_MONOTONIC by a
-// multiplication. All CPUs of our instruction set level (x86-64-v3) count at a constant rate.
+// Time from the time stamp counter: one instruction to read, and one multiplication for nanoseconds
+// of CLOCK_MONOTONIC. All CPUs of our instruction set level (x86-64-v3) count at a constant rate.
 #pragma once
 
 #include <cstdint>
@@ -8,21 +8,21 @@ namespace rrdk::base {
 
 class Tsc {
  public:
-  // Not __rdtsc(): all of <x86intrin.h> takes half a second in every file that includes this.
+  // Not __rdtsc(): including <x86intrin.h> takes half a second in every file.
   static uint64_t ticks() noexcept { return __builtin_ia32_rdtsc(); }
 
   // Lengths of time.
   static uint64_t to_ns(uint64_t ticks) noexcept { return scale(ticks, calibration().ns_per_tick); }
   static uint64_t from_ns(uint64_t ns) noexcept { return scale(ns, calibration().ticks_per_ns); }
 
-  // Nanoseconds of CLOCK_MONOTONIC, as far as the calibration is exact (some parts per million).
+  // Nanoseconds of CLOCK_MONOTONIC, as accurate as the calibration (some parts per million).
   static uint64_t now_ns() noexcept {
     const Calibration& c = calibration();
     return c.start_ns + scale(ticks() - c.start_ticks, c.ns_per_tick);
   }
 
-  // Measures the counter's rate, which takes some ten milliseconds; the first use does it
-  // otherwise.
+  // Measures the counter's rate, which takes some ten milliseconds. Otherwise the first use does
+  // it.
   static void calibrate() { calibration(); }
 
  private:

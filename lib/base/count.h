@@ -8,7 +8,7 @@
 
 namespace rrdk::base {
 
-// One thread writes it at a time. To count is one plain instruction, which a relaxed atomic is not:
+// One thread writes it at a time. Counting is one plain instruction, unlike with a relaxed atomic:
 // compilers read, add and write in three.
 class Count {
  public:
@@ -27,7 +27,7 @@ class Count {
     value_ += more;
 #endif
   }
-  // A reader that sees it sees what its writer did before.
+  // A reader that sees the new value sees what its writer did before.
   void take_one() noexcept { __atomic_store_n(&value_, value_ - 1, __ATOMIC_RELEASE); }
 
   uint64_t get() const noexcept { return __atomic_load_n(&value_, __ATOMIC_ACQUIRE); }
@@ -40,7 +40,7 @@ class Count {
 };
 static_assert(sizeof(Count) == sizeof(uint64_t));
 
-// Several threads write it, seldom.
+// Several threads write it, but rarely.
 class SharedCount {
  public:
   void operator++() noexcept { *this += 1; }

@@ -33,7 +33,7 @@ constexpr Line kLines[] = {
 };
 constexpr size_t kCounters = std::size(kLines);
 
-// By id. An id that no line has, or that two have, leaves a line without a name.
+// By id. An id that has no line in the table, or two, leaves an entry without a name.
 constexpr std::array<CounterInfo, kCounters> kInfos = [] {
   std::array<CounterInfo, kCounters> infos = {};
   for (const Line& line : kLines) {

@@ -1,5 +1,5 @@
-// Whether something happens this time, as a seed has it: the n-th roll of the same seed always
-// comes out the same, whatever is rolled elsewhere. Any thread.
+// Decides from a seed whether something happens this time: the n-th roll of the same seed always
+// has the same result, whatever is rolled elsewhere. Any thread.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,7 @@ namespace rrdk::base {
 
 class Dice {
  public:
-  // A rate from 0 to 1; or each `every`-th time, if that is not 0. Starts over.
+  // A rate from 0 to 1; or every `every`-th time, if that is not 0. Starts over.
   void set(uint64_t seed, double rate, uint32_t every) noexcept {
     uint64_t below = rate >= 1 ? UINT64_MAX : static_cast<uint64_t>(rate * 0x1p64);
     seed_.store(seed, std::memory_order_relaxed);
@@ -31,7 +31,7 @@ class Dice {
       hits_.fetch_add(1, std::memory_order_relaxed);
     return hit;
   }
-  uint64_t hits() const noexcept { return hits_.load(std::memory_order_relaxed); }  // in all
+  uint64_t hits() const noexcept { return hits_.load(std::memory_order_relaxed); }  // in total
 
  private:
   // The output function of SplitMix64.

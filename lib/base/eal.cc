@@ -35,11 +35,11 @@ namespace rrdk {
 
 namespace {
 
-// Rings only; buffers live in arenas of their own. Untouched pages cost nothing.
+// EAL's memory holds only rings; buffers are in arenas of their own. Untouched pages cost nothing.
 constexpr const char* kEalMegabytes = "256";
 
-// The first CPU that the calling thread may run on, mapped to lcore 0: so that EAL works in a
-// container that does not own CPU 0, and on machines with more CPUs than EAL has lcores.
+// Returns the first CPU that the calling thread may run on, mapped to lcore 0, so that EAL works in
+// a container that does not own CPU 0, and on machines with more CPUs than EAL has lcores.
 std::string first_lcore(const cpu_set_t& allowed) {
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
     if (CPU_ISSET(cpu, &allowed))
@@ -48,7 +48,7 @@ std::string first_lcore(const cpu_set_t& allowed) {
   return "0@0";
 }
 
-// A default, and the arguments that take its place.
+// A default, and the arguments that replace it.
 struct Default {
   std::vector<std::string> words;
   std::vector<std::string_view> unless;
@@ -69,7 +69,7 @@ std::vector<Default> defaults(const cpu_set_t& allowed) {
   };
 }
 
-// "--name", "--name=value", and of a short option "-l" and "-l0,1".
+// "--name", "--name=value", and for a short option "-l" and "-l0,1".
 bool is_argument(std::string_view word, std::string_view name) {
   if (!word.starts_with(name))
     return false;
@@ -83,7 +83,7 @@ bool any_argument(std::span<const std::string> arguments, std::span<const std::s
   });
 }
 
-// EAL's own error does not say what is wrong with a prefix that its sockets cannot have.
+// EAL's own error does not say that a prefix is invalid for its sockets.
 std::string long_prefix_in(std::span<const std::string> arguments) {
   constexpr std::string_view kName = "--file-prefix";
   constexpr size_t kMost = 64;  // of 107 bytes of a socket's path, next to EAL's folder and name
@@ -118,8 +118,8 @@ std::vector<std::string> over_defaults(std::span<const std::string> arguments,
   return all;
 }
 
-// EAL and getopt tell what is wrong only by printing it, with the whole usage text. This takes what
-// they print while it runs, to be shown or to be picked for an error message.
+// EAL and getopt report errors only by printing them, with the whole usage text. This captures what
+// they print while it runs, to show it or to extract an error message.
 class OutputCapture {
  public:
   OutputCapture() : stdout_(stdout), stderr_(stderr) {
@@ -149,14 +149,15 @@ class OutputCapture {
   FILE* stderr_;
 };
 
-// One attempt to start EAL. Kept for good: EAL keeps pointers into the arguments.
+// One attempt to start EAL. Never destroyed: EAL keeps pointers into the arguments.
 struct Attempt {
   std::vector<std::string> words = {"rrdk"};
   std::vector<char*> argv;
   OutputCapture output;
 };
 
-// The lines that name the fault: getopt's start with the program's name, EAL's with "EAL: ".
+// Returns the lines that name the fault: getopt's start with the program's name, EAL's with "EAL:
+// ".
 std::string fault_in(std::string_view output) {
   std::string fault;
   while (!output.empty()) {
@@ -174,8 +175,8 @@ std::string fault_in(std::string_view output) {
   return fault;
 }
 
-// Leaves out complaints about what EAL does not need: the folder for files that processes share,
-// which belongs to the user who made it first, with --no-shconf; and a memfd for its own memory.
+// Leaves out complaints about what EAL does not need: with --no-shconf the folder for files that
+// processes share, which belongs to the first user; and a memfd for its own memory.
 std::string worth_showing(std::string_view output, std::span<const std::string> arguments) {
   const bool shares = std::ranges::find(arguments, "--no-shconf") == arguments.end();
   std::string lines;
@@ -194,7 +195,7 @@ std::string worth_showing(std::string_view output, std::span<const std::string> 
 }
 
 // EAL opens files and event descriptors without O_CLOEXEC; a program that the application runs
-// would keep them, and with them EAL's memory. These are numbers of this process's descriptors.
+// would keep them, and with them EAL's memory. Returns the numbers of this process's descriptors.
 std::set<int> open_descriptors() {
   std::set<int> open;
   std::error_code ignored;
@@ -211,9 +212,9 @@ void close_at_exec(const std::set<int>& opened_before) {
   }
 }
 
-// While signals are blocked: takes back a SIGXFSZ that comes meanwhile. EAL's ordinary pages are a
-// memfd, which RLIMIT_FSIZE may not allow. EAL then takes memory that is no file, but the kernel
-// has sent that signal besides the error: left pending, it would kill the process later.
+// While signals are blocked: discards a SIGXFSZ that comes meanwhile. EAL's ordinary pages are a
+// memfd, which RLIMIT_FSIZE may not allow. EAL then uses memory that is not a file, but the kernel
+// has sent that signal besides the error; if it stayed pending, it would kill the process later.
 class FileSizeSignal {
  public:
   FileSizeSignal() : pending_before_(is_pending()) { sigaddset(&only_, SIGXFSZ); }
@@ -236,7 +237,7 @@ class FileSizeSignal {
 
 Result<void> start_eal(std::span<const std::string> arguments) {
   static std::deque<Attempt>& attempts =
-      *new std::deque<Attempt>;  // at exit, too, EAL's threads run
+      *new std::deque<Attempt>;  // EAL's threads also run at exit
   Attempt& attempt = attempts.emplace_back();
   attempt.words.insert(attempt.words.end(), arguments.begin(), arguments.end());
   for (std::string& word : attempt.words)
@@ -244,13 +245,13 @@ Result<void> start_eal(std::span<const std::string> arguments) {
   attempt.argv.push_back(nullptr);
 
   const std::set<int> opened_before = open_descriptors();
-  base::SignalsBlocked blocked;  // EAL's own threads inherit it
+  base::SignalsBlocked blocked;  // inherited by EAL's own threads
   FileSizeSignal too_large;
   const int parsed = rte_eal_init(static_cast<int>(attempt.words.size()), attempt.argv.data());
   const int reason = rte_errno;
   const std::string_view output = attempt.output.stop();
   if (parsed >= 0) {
-    (void)eal_running();  // notes where its memory is
+    (void)eal_running();  // records where its memory is
     close_at_exec(opened_before);
     std::fputs(worth_showing(output, arguments).c_str(), stderr);
     return {};
@@ -271,19 +272,19 @@ Result<void> start_eal(std::span<const std::string> arguments) {
               (by_arguments ? "EAL refused its arguments: " : "EAL did not start: ") + fault);
 }
 
-// The start of EAL's memory, when it was last seen to run.
+// The start of EAL's memory, when EAL was last seen to run.
 std::atomic<const void*>& seen_memory() {
   static std::atomic<const void*> memory{nullptr};
   return memory;
 }
 
-// EAL keeps its address range reserved for as long as it runs, whatever it holds.
+// EAL keeps its address range reserved for as long as it runs, whatever the range holds.
 bool cleaned_up() {
   const void* memory = seen_memory().load(std::memory_order_relaxed);
   if (memory == nullptr)
     return false;
   unsigned char resident;
-  // The range starts on a page. Only an unmapped one gives ENOMEM.
+  // The range starts on a page boundary. Only an unmapped page gives ENOMEM.
   return mincore(const_cast<void*>(memory), 1, &resident) != 0 && errno == ENOMEM;
 }
 
@@ -298,8 +299,9 @@ struct LcoreRegistration {
 }  // namespace
 
 bool eal_running() {
-  // EAL has no question for this. Its list of memory segments is empty until rte_eal_init() has set
-  // memory up, and walking it is safe before; but not after rte_eal_cleanup(), which unmaps them.
+  // EAL has no function that tells. Its list of memory segments is empty until rte_eal_init() has
+  // set memory up. Walking the list is safe before that, but not after rte_eal_cleanup(), which
+  // unmaps the segments.
   if (base::forked || cleaned_up())
     return false;
   const void* memory = nullptr;
@@ -332,8 +334,8 @@ Result<void> ensure_eal(std::span<const std::string> arguments, EalArguments mea
     return start_eal(arguments);
 
   Result<void> started = start_eal(over_defaults(arguments, affinity));
-  // rte_eal_init() pins its caller to the main lcore's CPU. An application that named no lcores
-  // did not ask for that, and threads that it starts later would inherit it.
+  // rte_eal_init() pins its caller to the main lcore's CPU. An application that named no lcores did
+  // not ask for that, and threads that it starts later would inherit it.
   if (started && !names_lcores(arguments) && rte_thread_set_affinity(&affinity) != 0)
     base::log_warning("the main thread's CPU affinity could not be restored after EAL started");
   return started;

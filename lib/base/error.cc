@@ -75,7 +75,7 @@ int errno_of(Errc code) noexcept {
 
 namespace {
 
-// A code's value is the Errc's and one more: 0 is success.
+// A code's value is that of the Errc plus one: 0 is success.
 class ErrcCategory final : public std::error_category {
  public:
   const char* name() const noexcept override { return "rrdk"; }

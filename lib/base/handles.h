@@ -1,4 +1,4 @@
-// Handles that know when they are too late: numbers that stand for objects which are used again.
+// Handles that detect late use: numbers that stand for objects that are used again.
 #pragma once
 
 #include <array>
@@ -9,28 +9,29 @@
 
 namespace rrdk::base {
 
-// A program in C may use a handle after its end, by a mistake that costs it dearly if the handle is
-// a pointer: the object behind it serves somebody else by then. A handle of these leads to its
+// A program in C may use a handle after its end. If the handle were a pointer, that mistake could
+// do great harm, since the object may have another use by then. A handle of this class leads to its
 // object while the slot is open for it, and to nothing ever after.
 //
-//   bits 0 to 21   which slot
-//   bit 22         set in each handle, and in the slot while it is open
-//   the others     how often the slot was opened before: 2^41 times until a number comes again
+// bits 0 to 21   which slot
+// bit 22         set in each handle, and in the slot while it is open
+// the others     how often the slot was opened before: 2^41 times until a number comes again
 //
-// Slots stay where they are for good, so that a handle can be looked at whatever has become of its
-// object. Objects have theirs for as long as they live. Never destroyed; of static duration.
+// Slots stay where they are for good, so that a handle can be checked whatever has become of its
+// object. An object has its slot for its whole life. Never destroyed; of static duration.
 template <typename Object>
 class Handles {
  public:
   class alignas(32) Slot {
    public:
-    // The handle of the next use of the object. By its owner, while the slot is not open.
+    // Returns the handle for the next use of the object. Called by its owner while the slot is not
+    // open.
     uint64_t open() noexcept {
       const uint64_t handle = state_.load(std::memory_order_relaxed) + kOnce + kOpen;
       state_.store(handle, std::memory_order_release);
       return handle;
     }
-    // The handle, as open() returned it.
+    // The handle, as returned by open().
     uint64_t handle() const noexcept { return state_.load(std::memory_order_relaxed); }
 
    private:
@@ -40,7 +41,7 @@ class Handles {
     Slot* next_ = nullptr;  // in the list of free ones
   };
 
-  // For an object that begins to live. Null: there are four million already. Locks.
+  // Called for a new object. Returns null if there are already four million. Locks.
   Slot* take(Object& object) {
     std::lock_guard lock(mutex_);
     if (free_ == nullptr && !grow())
@@ -50,7 +51,8 @@ class Handles {
     slot->object_ = &object;
     return slot;
   }
-  // The object goes: closes the slot, if it is open. Null: nothing. Locks.
+  // Called when the object is destroyed: closes the slot if it is open. Does nothing if `slot` is
+  // null. Locks.
   void give_back(Slot* slot) noexcept {
     if (slot == nullptr)
       return;
@@ -60,7 +62,8 @@ class Handles {
     free_ = slot;
   }
 
-  // Null: the slot is not open for it any more, or it never was a handle. Any thread.
+  // Returns null if the slot is no longer open for the handle, or if it never was a handle. Any
+  // thread.
   Object* find(uint64_t handle) const noexcept {
     Slot* const slot = slot_of(handle);
     return slot != nullptr && (handle & kOpen) != 0 &&
@@ -68,7 +71,7 @@ class Handles {
                ? slot->object_
                : nullptr;
   }
-  // The same, and closes it. Of several threads at once, one gets the object.
+  // The same, and closes the slot. If several threads call it at once, one gets the object.
   Object* close(uint64_t handle) noexcept {
     Slot* const slot = slot_of(handle);
     return slot != nullptr && (handle & kOpen) != 0 &&

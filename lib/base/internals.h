@@ -1,11 +1,11 @@
-// The library's own way into the objects of the public headers, which have it as a friend: programs
-// that include those headers have none.
+// The library's access to the implementation of objects of the public headers, which declare it a
+// friend. Programs that include those headers have no such access.
 #pragma once
 
 namespace rrdk {
 
 struct Internals {
-  // What implements the object. `Object::Impl` is complete where this is used.
+  // Returns the object's implementation. `Object::Impl` must be complete where this is used.
   template <typename Object>
   static auto& of(Object& object) noexcept {
     return object.impl();

@@ -1,7 +1,8 @@
-// Lists through their elements, which have the links: nothing is allocated and nothing owned.
+// Lists whose links are in their elements: nothing is allocated and nothing owned.
 //
-// By each of its links an element is in one list at a time. It does not know whether it is in one;
-// whoever put it there does. When it leaves, or its list is cleared, its links stay as they are.
+// By each of its links an element is in one list at a time. It does not know whether it is in a
+// list; the code that put it there must know. When it leaves, or its list is cleared, its links
+// stay as they are.
 #pragma once
 
 #include <cstddef>
@@ -11,15 +12,15 @@
 
 namespace rrdk::base {
 
-// An element's place in a List.
+// An element's position in a List.
 template <typename T>
 struct Links {
   T* next = nullptr;
   T* previous = nullptr;
 };
 
-// Over the elements of a list. The way on is read before an element is given out: that one may
-// leave the list meanwhile, for another one too, or end.
+// Iterates over the elements of a list. The next link is read before an element is returned, so the
+// element may leave the list meanwhile, enter another list, or be destroyed.
 template <typename T, auto kLink>
 class Walk {
  public:
@@ -63,7 +64,7 @@ template <typename T, T* T::* kNext>
 class Queue {
  public:
   bool empty() const noexcept { return first_ == nullptr; }
-  T* front() const noexcept { return first_; }  // null: none
+  T* front() const noexcept { return first_; }  // null if empty
   void push(T& element) noexcept {
     element.*kNext = nullptr;
     (first_ != nullptr ? last_->*kNext : first_) = &element;
@@ -79,7 +80,7 @@ class Queue {
     return *std::exchange(first_, first_->*kNext);
   }
   void clear() noexcept { first_ = nullptr; }
-  Queue take() noexcept { return std::move(*this); }  // all of it; it is empty then
+  Queue take() noexcept { return std::move(*this); }  // all elements; the queue is empty then
   Walk<T, kNext> begin() const noexcept { return Walk<T, kNext>(first_); }
   std::nullptr_t end() const noexcept { return nullptr; }
 
@@ -89,16 +90,16 @@ class Queue {
 
  private:
   T* first_ = nullptr;
-  T* last_ = nullptr;  // when it is not empty()
+  T* last_ = nullptr;  // valid if not empty()
 };
 
-// From whose middle elements can leave.
+// A list from whose middle elements can be removed.
 template <typename T, Links<T> T::* kLinks>
 class List {
  public:
   bool empty() const noexcept { return first_ == nullptr; }
-  T* front() const noexcept { return first_; }  // null: none
-  T* back() const noexcept { return last_; }    // null: none
+  T* front() const noexcept { return first_; }  // null if empty
+  T* back() const noexcept { return last_; }    // null if empty
   void push(T& element) noexcept {
     element.*kLinks = {nullptr, last_};
     (last_ != nullptr ? (last_->*kLinks).next : first_) = &element;
@@ -122,7 +123,7 @@ class List {
     remove(element);
     return element;
   }
-  List take() noexcept { return std::move(*this); }  // all of it; it is empty then
+  List take() noexcept { return std::move(*this); }  // all elements; the list is empty then
   Walk<T, kLinks> begin() const noexcept { return Walk<T, kLinks>(first_); }
   std::nullptr_t end() const noexcept { return nullptr; }
 

@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kMaxLine = 1024;
 
-// The one of `choices` that the environment names; none: the first.
+// Returns the one of `choices` that the environment names; if it names none, `otherwise`.
 template <typename Choice, size_t N>
 Choice from_environment(const char* variable, const Choice (&choices)[N], Choice otherwise,
                         const char* names) {
@@ -62,8 +62,8 @@ struct TimeText {
   char text[64];
 };
 
-// The inside of a JSON string. What is no UTF-8, such as a path in another encoding, becomes
-// U+FFFD: parsers refuse a line that has it.
+// The contents of a JSON string. Invalid UTF-8, such as a path in another encoding, becomes U+FFFD,
+// since parsers would refuse the line.
 struct JsonText {
   explicit JsonText(const char* line) {
     char* to = text;
@@ -115,10 +115,10 @@ Sink& current_sink() {
   return sink;
 }
 
-// While the thread is in the sink, and so has the lock.
+// True while the thread is in the sink, and so has the lock.
 constinit thread_local bool in_sink = false;
 
-// A sink that logs, or that calls what does, must not wait for itself.
+// A sink that logs, or that calls something that does, must not wait for itself.
 void drop_line() {
   static base::LogOnce once;
   if (once.first())
@@ -137,7 +137,7 @@ void drop_line() {
   std::unique_lock lock(sink.mutex, std::defer_lock);
   if (!base::forked)
     lock.lock();
-  else if (!lock.try_lock())  // a thread of our parent's may have had it
+  else if (!lock.try_lock())  // a thread of the parent process may have held it
     return;
   if (sink.function != nullptr) {
     in_sink = true;
@@ -213,7 +213,7 @@ size_t utf8_length(const char* text) {
                         : first < 0xF0 ? 3
                         : first < 0xF5 ? 4
                                        : 0;
-  // Neither longer than it must be, nor a surrogate, nor beyond U+10FFFF.
+  // Excludes overlong forms, surrogates, and code points beyond U+10FFFF.
   const unsigned char least = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
   const unsigned char most = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
   for (size_t i = 1; i < length; ++i) {
@@ -225,7 +225,7 @@ size_t utf8_length(const char* text) {
 
 std::optional<uint64_t> LogLimit::allow(uint64_t now_ns) {
   uint64_t next = next_ns_.load(std::memory_order_relaxed);
-  // Of several threads at once, one has the line.
+  // If several threads get here at once, one writes the line.
   if (now_ns < next ||
       !next_ns_.compare_exchange_strong(next, now_ns + interval_ns_, std::memory_order_relaxed)) {
     left_out_.fetch_add(1, std::memory_order_relaxed);

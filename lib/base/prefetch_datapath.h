@@ -1,5 +1,5 @@
-// Memory that is about to be used, on its way into the caches meanwhile. Always in line: GCC takes
-// a function that only prefetches for one without effects, and drops calls of it.
+// Brings memory that is about to be used into the caches meanwhile. Always in line: GCC considers a
+// function that only prefetches to have no effects, and drops calls to it.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@ namespace rrdk::base {
 
 enum class Use { kRead, kWrite };
 
-// All cache lines from that of `first` on, up to and without `end`: members of one object. For
-// writing, other cores lose their copies.
+// Prefetches all cache lines from that of `first` up to, but not including, `end`: members of one
+// object. For writing, other cores lose their copies.
 template <Use use = Use::kRead, typename First, typename End>
 [[gnu::always_inline]] inline void prefetch_lines(const First* first, const End* end) noexcept {
   constexpr uintptr_t kCacheLine = 64;

@@ -34,7 +34,7 @@ void quarter_round(std::array<Word, 16>& x, size_t a, size_t b, size_t c, size_t
   x[b] = rotated(x[b] ^ x[c], 7);
 }
 
-// From what a block begins with to what it is.
+// Turns the initial state of a block into its final state.
 template <typename Word>
 std::array<Word, 16> scrambled(const std::array<Word, 16>& start) {
   std::array<Word, 16> x = start;
@@ -63,7 +63,8 @@ std::array<uint32_t, 16> chacha20_block(const std::array<uint32_t, 8>& key, uint
 }
 
 Random::Random() {
-  // So few bytes come whole or not at all; not at all is a kernel or a sandbox without the call.
+  // This few bytes come completely or not at all; the latter means a kernel or a sandbox without
+  // the call.
   if (getrandom(key_.data(), sizeof(key_), 0) != static_cast<ssize_t>(sizeof(key_))) {
     log_error("getrandom() gives no random bytes, and remote keys must not be guessable");
     std::abort();

@@ -1,5 +1,5 @@
-// What no peer can foresee: random words, for remote keys and the first XID, and a checksum under a
-// random key, for tables whose keys are a peer's choice.
+// What a peer cannot predict: random words, for remote keys and the first XID, and a checksum under
+// a random key, for tables whose keys a peer can choose.
 #pragma once
 
 #include <array>
@@ -11,17 +11,17 @@ namespace rrdk::base {
 
 // Unpredictable 32-bit words, for remote keys and the first XID.
 //
-// A peer sees many keys and must not be able to tell the next one, which rules out the usual fast
-// generators: their state can be computed from their output. A system call for each key is too
+// A peer sees many keys and must not be able to predict the next one. That rules out the usual fast
+// generators, whose state can be computed from their output. A system call for each key is too
 // slow. So each object is a ChaCha20 stream (RFC 8439) under a key from getrandom(). Each refill
-// replaces the key by the first words of the new output, so that who reads our memory later cannot
-// compute what was drawn before.
+// replaces the key by the first words of the new output, so that an attacker who reads our memory
+// later cannot compute what was drawn before.
 
 // The ChaCha20 block function: key, block counter, nonce (RFC 8439 section 2.3).
 std::array<uint32_t, 16> chacha20_block(const std::array<uint32_t, 8>& key, uint32_t counter,
                                         const std::array<uint32_t, 3>& nonce) noexcept;
 
-// One thread at a time. Not to be used on both sides of a fork().
+// One thread at a time. Must not be used on both sides of a fork().
 class Random {
  public:
   Random();  // seeded by the system
@@ -45,8 +45,8 @@ class Random {
   uint32_t drawn_;
 };
 
-// SipHash-2-4 (Aumasson and Bernstein, 2012): a checksum of 64 bits that only who has the key can
-// foresee, for tables whose keys are a peer's choice.
+// SipHash-2-4 (Aumasson and Bernstein, 2012): a checksum of 64 bits that cannot be predicted
+// without the key, for tables whose keys a peer can choose.
 using SipKey = std::array<uint64_t, 2>;
 
 uint64_t sip_hash(const SipKey& key, std::span<const std::byte> bytes) noexcept;

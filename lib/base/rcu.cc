@@ -14,8 +14,8 @@ namespace rrdk::base {
 
 namespace {
 
-// What was retired and not looked at yet, newest first. Never destroyed: the thread outlives all
-// static objects.
+// Retired objects that have not been handled yet, newest first. Never destroyed: the thread
+// outlives all static objects.
 constinit std::atomic<Retired*> retired_list = nullptr;
 
 struct EndOfGracePeriod final : Retired {
@@ -28,7 +28,7 @@ struct EndOfGracePeriod final : Retired {
 }  // namespace
 
 // liburcu's own worker, that of call_rcu(), sleeps for ten milliseconds before each grace period,
-// and remove_service() would take that long; it also aborts the process when it cannot be started.
+// and remove_service() would take that long. It also aborts the process if it cannot be started.
 class RetiredObjects {
  public:
   static void push(Retired* object) noexcept {
@@ -53,7 +53,7 @@ class RetiredObjects {
   }
 
  private:
-  // Whoever starts it may be pinned to the CPU of a core.
+  // The thread that starts it may be pinned to the CPU of a core.
   static void run_on_all_cpus() {
     cpu_set_t all;
     CPU_ZERO(&all);

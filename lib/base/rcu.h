@@ -1,17 +1,17 @@
-// Read-copy-update: what cores read in each pass, and what other threads replace now and then.
-// liburcu does it, in its "bulletproof" flavour, which asks nothing of a program: a thread is known
-// from its first read on and forgotten when it ends, and one that stops polling is in no read
-// section.
+// Read-copy-update: for data that cores read in each pass and other threads replace occasionally.
+// liburcu implements it, in its "bulletproof" flavour, which requires nothing of a program: a
+// thread is registered at its first read and unregistered when it ends, and one that stops polling
+// is in no read section.
 //
 // A pass of a core is a read section. What it has read from an atomic pointer is valid until the
-// pass ends, since whoever replaces the object retire()s the old one. The handlers that workers run
-// are no read sections, for they may take long (WorkerPool::runs()).
+// pass ends, since a thread that replaces the object retire()s the old one. The handlers that
+// workers run are not read sections, since they may take long (WorkerPool::runs()).
 #pragma once
 
 #define _LGPL_SOURCE  // its own name, for inline functions: NOLINT(readability-identifier-naming)
 // liburcu declares its pointer to the thread's state as C++'s thread_local, for which the compiler
-// calls an initializer first; in a shared library it would then call for the address, too. The
-// variable needs neither: liburcu-bp is loaded no later than we are.
+// calls an initializer first; in a shared library it would also need a call for the address. The
+// variable needs neither: liburcu-bp is loaded no later than this library.
 #include <urcu/tls-compat.h>
 #undef URCU_TLS_STORAGE_CLASS
 #define URCU_TLS_STORAGE_CLASS __thread __attribute__((tls_model("initial-exec")))
@@ -36,7 +36,7 @@ namespace rrdk::base {
 // TSan does not see what orders readers and writers: liburcu is not instrumented.
 inline char rcu_order;
 
-// They nest.
+// Read sections nest.
 inline void begin_reading() noexcept {
   urcu_bp_read_lock();
 }
@@ -44,8 +44,8 @@ inline void end_reading() noexcept {
   tsan_release(&rcu_order);
   urcu_bp_read_unlock();
 }
-// Whether the thread is in a read section, its program's own among them. It must not wait for the
-// end of all, then.
+// Whether the thread is in a read section, possibly its program's own. It must then not wait for
+// the end of all read sections.
 inline bool is_reading() noexcept {
   return urcu_bp_read_ongoing() != 0;
 }
@@ -58,8 +58,8 @@ class ReadSection {
   ReadSection& operator=(const ReadSection&) = delete;
 };
 
-// Starts the process's thread that destroys what was retired, "rrdk-rcu", unless it is there. Not
-// in a pass. Errors: kSystem.
+// Starts the process's thread that destroys what was retired, "rrdk-rcu", unless it exists. Not in
+// a pass. Errors: kSystem.
 Result<void> start_rcu_thread();
 
 // An object that readers may still have when it is retired.
@@ -75,12 +75,12 @@ class Retired {
   Retired* next_ = nullptr;  // in the list of those that wait for a grace period
 };
 
-// Nobody finds the object any more. It is destroyed, on another thread, when all read sections have
-// ended that go on now: so its destructor may use nothing that goes before the process ends. Any
-// thread, also in a pass; waits for nothing.
+// Call it when the object can no longer be found. The object is destroyed, on another thread, when
+// all read sections in progress have ended, so its destructor may use nothing that is destroyed
+// before the process ends. Any thread, also in a pass; does not wait.
 void retire(std::unique_ptr<Retired> object) noexcept;
 
-// Ends when all read sections have ended that went on when it began.
+// Ends when all read sections have ended that were in progress when it began.
 class GracePeriod {
  public:
   GracePeriod();

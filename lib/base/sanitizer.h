@@ -1,4 +1,4 @@
-// What the sanitizers cannot see by themselves; nothing in other builds.
+// Tells the sanitizers what they cannot see themselves; does nothing in other builds.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@
 
 #if defined(__SANITIZE_THREAD__) || RRDK_HAS_FEATURE(thread_sanitizer)
 #include <sanitizer/tsan_interface.h>
-extern "C" {  // of the runtime, but in none of its headers
+extern "C" {  // defined in the runtime, but declared in none of its headers
 void AnnotateIgnoreReadsBegin(const char* file, int line);
 void AnnotateIgnoreReadsEnd(const char* file, int line);
 void AnnotateIgnoreWritesBegin(const char* file, int line);
@@ -59,8 +59,8 @@ inline void tsan_acquire([[maybe_unused]] void* address) noexcept {
 #endif
 }
 
-// Plain accesses within its scope are no race, for code whose synchronisation TSan cannot follow.
-// Atomic ones still count.
+// Plain accesses within its scope are not reported as races, for code whose synchronisation TSan
+// cannot follow. Atomic ones still count.
 class TsanIgnore {
  public:
   TsanIgnore() noexcept {

@@ -1,4 +1,4 @@
-// What the system gives: file descriptors, errors, and signals.
+// Wrappers of system resources: file descriptors, errors, and signals.
 #pragma once
 
 #include <pthread.h>
@@ -47,8 +47,8 @@ class Fd {
   int fd_ = -1;
 };
 
-// Memory of its own pages, which the system gives when they are touched: for what may become large
-// and mostly stays small. Throws std::bad_alloc.
+// Memory with pages of its own, which the system allocates when they are touched: for what may
+// become large and mostly stays small. Throws std::bad_alloc.
 class LazyPages {
  public:
   explicit LazyPages(size_t bytes)
@@ -57,7 +57,7 @@ class LazyPages {
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
     if (data_ == MAP_FAILED)
       throw std::bad_alloc();
-    // A transparent hugepage would be touched as a whole.
+    // Touching a transparent hugepage would allocate all its memory.
     (void)::madvise(data_, bytes_, MADV_NOHUGEPAGE);
   }
   LazyPages(const LazyPages&) = delete;
@@ -71,15 +71,16 @@ class LazyPages {
   void* const data_;
 };
 
-// The system's words for an errno value, thread-safe. What is most often met with many connections
-// comes with its remedy.
+// The system's text for an errno value, thread-safe. Errors that are common with many connections
+// include the remedy.
 inline std::string system_message(int error) {
   const char* remedy = error == EMFILE ? " (RLIMIT_NOFILE: raise it, by ulimit -n say)" : "";
   char text[128];
-  return std::string(::strerror_r(error, text, sizeof(text))) + remedy;  // GNU's, which returns it
+  // the GNU version, which returns it
+  return std::string(::strerror_r(error, text, sizeof(text))) + remedy;
 }
 
-// What a call has just failed with, by errno: "eventfd: Too many open files".
+// Returns the error of a call that has just failed, by errno: "eventfd: Too many open files".
 inline tl::unexpected<Error> system_failure(const char* call) {
   const int error = errno;
   return fail(error == ENOMEM ? Errc::kNoMemory : Errc::kSystem,
@@ -88,9 +89,9 @@ inline tl::unexpected<Error> system_failure(const char* call) {
 
 // The application's signals are for the application's threads.
 //
-// While it lives, the calling thread takes no signals; threads that it starts never do. Excepted
-// are signals that a thread raises by its own fault (if these were blocked, the process would die
-// without the application's crash handler) and the profiler's.
+// While it exists, the calling thread takes no signals, and threads that it starts never do.
+// Exceptions are signals that a thread causes by its own fault (if these were blocked, the process
+// would die without the application's crash handler) and the profiler's.
 class SignalsBlocked {
  public:
   SignalsBlocked() noexcept {

@@ -37,7 +37,8 @@ bool take_scheme(std::string_view& rest, std::string& scheme) {
   return true;
 }
 
-// Splits `authority` into host and port text; the fault in words, or empty.
+// Splits `authority` into host and port text. Returns a description of the fault, or an empty
+// string.
 std::string split_authority(std::string_view authority, std::string& host, std::string_view& port) {
   if (authority.find('@') != std::string_view::npos)
     return "user names are not supported";
@@ -63,7 +64,7 @@ std::string split_authority(std::string_view authority, std::string& host, std::
   return {};
 }
 
-// `text` is ":" and a number.
+// `text` must be ":" and a number.
 std::optional<uint16_t> parse_port(std::string_view text) {
   text.remove_prefix(1);
   uint16_t port = 0;

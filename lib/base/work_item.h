@@ -8,20 +8,21 @@
 
 namespace rrdk::base {
 
-// What crosses rings and waits in lists: one pointer to an item embedded in the object that it is
+// What crosses rings and waits in lists: a pointer to an item embedded in the object that it is
 // about (a call to submit, a reply to send).
 //
-// `run` is the item's tag: what to do with the object around it. An item is in one place at a time.
+// `run` is the item's tag: what to do with the object around it. An item is in one list or ring at
+// a time.
 struct WorkItem {
   void (*run)(WorkItem& item) = nullptr;
   WorkItem* next = nullptr;  // while in an ItemList
 };
 static_assert(sizeof(WorkItem) == 16);
 
-// Of one thread.
+// For one thread.
 using ItemList = base::Queue<WorkItem, &WorkItem::next>;
 
-// Runs what is there now; what the items add waits for the next time. Returns how many.
+// Runs the present items; items that they add wait for the next time. Returns how many ran.
 inline uint32_t run_once(ItemList& items) noexcept {
   uint32_t count = 0;
   for (ItemList now = items.take(); !now.empty(); ++count) {
@@ -32,7 +33,7 @@ inline uint32_t run_once(ItemList& items) noexcept {
   return count;
 }
 
-// Runs in a core's heap of timers (runtime/timers.h).
+// An entry in a core's heap of timers (runtime/timers.h).
 struct Timer {
   void (*fire)(Timer& timer) = nullptr;
   uint64_t due_ns = 0;

@@ -1,5 +1,5 @@
-// Calls from C: at a client from begin to the completion (they are made in clients.cc), and at a
-// server while a handler in C has them.
+// Calls from C: at a client from begin to the completion (clients.cc makes them), and at a server
+// while a handler in C has them.
 #include <bit>
 
 #include "c/handles.h"
@@ -127,26 +127,26 @@ namespace {
 
 using engine::ServedCall;
 
-// What there is of a call that has been answered.
+// Stands in for a call that has been answered.
 struct Nothing {
   Nothing() noexcept {
     args.fail();
     results.fail();
   }
-  // An encoder that fails before it has written anything asks no Memory for anything.
+  // An encoder that fails before it has written anything never uses its Memory.
   alignas(Memory) std::byte no_memory[sizeof(Memory)];
   Message message;
   Decoder args;
   Encoder results{message, reinterpret_cast<Memory&>(no_memory), 0, 0};
 };
 
-// Of each thread its own: it is written to.
+// Each thread has its own, since it is written to.
 Nothing& nothing() noexcept {
   static thread_local Nothing mine;
   return mine;
 }
 
-// A ServerCall for as long as one function takes. The duty to answer stays with the handle. Empty:
+// A ServerCall for the duration of one function. The duty to answer stays with the handle. Empty if
 // the call has been answered.
 class Borrowed {
  public:
@@ -168,7 +168,7 @@ class Borrowed {
   ServerCall call_;
 };
 
-// For the function that answers. Empty: the call has been answered, which that function logs.
+// For the function that answers. Empty if the call has been answered, which that function logs.
 ServerCall ending(rrdk_server_call* call) noexcept {
   ServedCall* const context = engine::call_handles.close(reinterpret_cast<uintptr_t>(call));
   return context != nullptr ? service::CallAccess::handle(*context) : ServerCall();

@@ -1,4 +1,4 @@
-// Clients and their connections from C, and what is not data path of their calls.
+// Clients and their connections from C, and the parts of their calls that are not on the data path.
 #include "base/log.h"
 #include "c/handles.h"
 
@@ -116,7 +116,7 @@ rrdk_errc connect_by(Connect connect, rrdk_client* client, const char* uri,
   if (!made)
     return tell(made.error(), error);
   own->connection.store(made->get(), std::memory_order_release);
-  // Once it is the program's, a callback on another thread may delete both.
+  // Once the program has it, a callback on another thread may delete both.
   auto maker = Connection::Owner::kMaker;
   ClientConnection* const raw = made->release();
   Connection* const given = own.release();
@@ -129,7 +129,7 @@ rrdk_errc connect_by(Connect connect, rrdk_client* client, const char* uri,
   return fill(error, RRDK_E_SHUTDOWN, std::string(uri) + ": `on_state` has destroyed it");
 }
 
-// What there is of a connection that has been destroyed.
+// The error for a connection that has been destroyed.
 Error destroyed() {
   return {Errc::kShutdown, "the connection has been destroyed"};
 }
@@ -385,7 +385,7 @@ rrdk_errc rrdk_caller_set_auth(rrdk_caller* caller, uint32_t flavor, const void*
 }
 
 rrdk_call* rrdk_call_create(rrdk_caller* caller) {
-  if (caller == nullptr)  // of a connection that has been destroyed
+  if (caller == nullptr)  // its connection has been destroyed
     return nullptr;
   try {
     return new rrdk_call(of(caller));

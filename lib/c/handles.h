@@ -1,5 +1,5 @@
-// What the handles of rrdk/rrdk.h are: most of them pointers to the objects of the C++ API, under
-// another name. A few have something of their own beside that.
+// The types of the handles of rrdk/rrdk.h. Most are pointers to the objects of the C++ API under
+// another name; a few have some data of their own.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +21,9 @@
 
 static_assert(sizeof(uintptr_t) == sizeof(uint64_t));
 
-// A Call, and whom to tell of its end. There are two places for that: a submit() that is refused,
-// because the call is in flight, has written to the one that the call in flight does not use.
+// A Call, and the callback for its end. There are two places for the callback: a submit() that is
+// refused, because the call is in flight, has written to the place that the call in flight does not
+// use.
 struct rrdk_call {
   struct Told {
     rrdk_call* call;
@@ -39,9 +40,9 @@ struct rrdk_call {
   uint32_t current = 0;
 };
 
-// The table of a program, in the two forms that the library wants. Fixed once it is made.
+// The table of a program, in the two forms that the library needs. Constant once it is made.
 struct rrdk_program : rrdk::Binding {
-  // A server, a client or a call has been given it, and may look at it for as long as it lives.
+  // A server, a client or a call has been given it, and may use it for as long as it exists.
   mutable std::atomic<bool> is_used = false;
   void note_use() const noexcept {
     if (!is_used.load(std::memory_order_relaxed)) [[unlikely]]
@@ -51,14 +52,14 @@ struct rrdk_program : rrdk::Binding {
   std::vector<std::string> procedure_names;
   std::vector<rrdk::ProcedureBinding> bindings;
   std::vector<rrdk::Procedure> served;  // those with handlers, in ascending order
-  std::vector<rrdk_handler> handlers;   // theirs
+  std::vector<rrdk_handler> handlers;   // the handlers of these
 };
 
 namespace rrdk::c {
 
-// What a rrdk_connection stands for. on_state may run before connect() or connect_start() has
-// returned the connection. If the program destroys it that early, the function that makes it
-// deletes it.
+// The object of a rrdk_connection. on_state may run before connect() or connect_start() has
+// returned the connection. If the program destroys the connection that early, the function that
+// makes it deletes it.
 struct Connection {
   enum class Owner : uint8_t { kMaker, kProgram, kNobody };
 
@@ -72,7 +73,7 @@ struct Connection {
   rrdk_on_state on_state = nullptr;
   void* argument = nullptr;
   base::Handles<Connection>::Slot* const slot;  // null: there are too many
-  const uint64_t number;                        // which stays in it when it is closed
+  const uint64_t number;                        // remains in the handle when it is closed
 
   ClientConnection& get() const noexcept { return *connection.load(std::memory_order_acquire); }
   rrdk_connection* handle() const noexcept { return reinterpret_cast<rrdk_connection*>(number); }
@@ -95,7 +96,7 @@ struct rrdk_backward_client {
 
 namespace rrdk::c {
 
-// Handles that are the object itself: which is which. Only declared.
+// Maps handles that are the object itself to its type. Only declared.
 Memory* object_type(rrdk_memory*);
 mem::BufferSlot* object_type(rrdk_buffer*);
 RegisteredMemory* object_type(rrdk_registered_memory*);
@@ -114,7 +115,7 @@ rrdk_caller* handle_type(Caller*);
 rrdk_client* handle_type(Client*);
 
 template <typename Handle>
-auto* behind(Handle* handle) noexcept {  // or null
+auto* behind(Handle* handle) noexcept {  // may be null
   return reinterpret_cast<decltype(object_type(handle))>(handle);
 }
 template <typename Handle>
@@ -130,7 +131,8 @@ auto* handle_of(Object* object) noexcept {
   return reinterpret_cast<decltype(handle_type(object))>(object);
 }
 
-// Handles that are numbers, since what they stand for is used again. Null: it is too late.
+// For handles that are numbers, since their objects are used again. Returns null if the handle is
+// no longer valid.
 inline engine::ServedCall* find(const rrdk_server_call* call) noexcept {
   return engine::call_handles.find(reinterpret_cast<uintptr_t>(call));
 }
@@ -162,13 +164,13 @@ inline rrdk_errc code_of(Errc code) noexcept {
 }
 static_assert(static_cast<int>(Errc::kInvalidArgument) + 1 == RRDK_E_INVALID_ARGUMENT &&
               static_cast<int>(Errc::kSystem) + 1 == RRDK_E_SYSTEM);
-// Of an error that a program states; what it cannot mean is a refusal.
+// Converts an error that a program states; values that it cannot mean become a refusal.
 inline Errc code_of(rrdk_errc code) noexcept {
   return code >= RRDK_E_INVALID_ARGUMENT && code <= RRDK_E_SYSTEM ? static_cast<Errc>(code - 1)
                                                                   : Errc::kRefused;
 }
 
-// Cut where there is no room, with a NUL behind it in any case.
+// Cuts the text if it is too long, and always ends it with a NUL.
 template <size_t N>
 void copy_text(char (&to)[N], std::string_view text) noexcept {
   to[text.copy(to, N - 1)] = '\0';
@@ -188,7 +190,7 @@ inline rrdk_errc tell_ok(rrdk_error* to) noexcept {
   return fill(to, RRDK_OK, "");
 }
 
-// What a set-up function has made, or why not.
+// Passes on what a set-up function has made, or the reason why it failed.
 template <typename Value, typename Handle, typename Wrap>
 rrdk_errc give(Result<Value>&& made, Handle** to, rrdk_error* error, Wrap&& wrap) noexcept {
   *to = nullptr;
@@ -208,10 +210,10 @@ inline rrdk_errc give(const Result<void>& done, rrdk_error* error) noexcept {
 
 // ---- Structures that begin with their size ----
 
-// Sizes that a structure had in some release. It grows by members behind its former size, never in
-// what was padding there; that size is then listed here.
+// Sizes that a structure had in some release. A structure grows by members after its former size,
+// never in what was padding there; that size is then listed here.
 template <typename Structure>
-constexpr size_t kFormerSize = SIZE_MAX;  // none
+constexpr size_t kFormerSize = SIZE_MAX;  // no former size
 template <>
 inline constexpr size_t kFormerSize<rrdk_server_options> = 160;
 template <>
@@ -222,14 +224,14 @@ constexpr bool is_size_of(size_t size) noexcept {
   return size == sizeof(Structure) || size == kFormerSize<Structure>;
 }
 
-// Nothing: zeros, as of what is gone. Returns how many ids there are.
+// Without a value, writes zeros, as for an object that is gone. Returns how many ids there are.
 inline size_t copy_out(const std::optional<Stats>& stats, uint64_t* values, size_t count) noexcept {
   for (size_t id = 0; id < count; ++id)
     values[id] = stats && id < counter_count() ? (*stats)[static_cast<Counter>(id)] : 0;
   return stats ? counter_count() : 0;
 }
 
-// False: the program says a size that the structure never had.
+// Returns false if the program states a size that the structure never had.
 template <typename Structure>
 bool copy_out(const Structure& all, Structure* to) noexcept {
   const size_t size = to->size;
@@ -239,7 +241,7 @@ bool copy_out(const Structure& all, Structure* to) noexcept {
   to->size = size;
   return true;
 }
-// Of options' defaults; `size` is what the program has.
+// For the defaults of options; `size` is what the program has.
 template <typename Structure>
 void copy_defaults(Structure all, Structure* to, size_t size) noexcept {
   if (size > sizeof all)
@@ -247,7 +249,7 @@ void copy_defaults(Structure all, Structure* to, size_t size) noexcept {
   std::memcpy(to, &all, std::min(size, sizeof all));
   to->size = size;
 }
-// `all` has the defaults; what the program has replaces them. Null: nothing.
+// `all` has the defaults; what the program has replaces them. Null changes nothing.
 template <typename Structure>
 Result<void> copy_in(const Structure* given, Structure& all, const char* name) {
   if (given == nullptr)
@@ -264,8 +266,8 @@ Result<void> copy_in(const Structure* given, Structure& all, const char* name) {
   return {};
 }
 
-// Enumerations begin at 0. `last` is the last one that this release knows. A value beyond those
-// must not be read as one of them.
+// Enumerations begin at 0. `last` is the last value that this release knows; a larger value must
+// not be taken for one of the known ones.
 template <typename Enum>
 bool knows(const Enum& value, Enum last) noexcept {
   uint32_t number;
@@ -281,8 +283,8 @@ inline Error missing(const char* what) {
   return {Errc::kInvalidArgument, std::string(what) + " is NULL"};
 }
 
-// Pointers that a set-up function was given, and what they are. True: one is null, which `error`
-// is told.
+// Pointers that were passed to a set-up function, with their names. Returns true if one is null,
+// which is reported in `error`.
 struct Given {
   const void* pointer;
   const char* what;
@@ -296,7 +298,7 @@ inline bool lacks(std::initializer_list<Given> all, rrdk_error* error) {
   }
   return false;
 }
-// The same where something is to be made: nothing yet.
+// The same for functions that make something: sets the result to null.
 template <typename Handle>
 bool lacks(Handle** made, std::initializer_list<Given> all, rrdk_error* error) {
   if (made == nullptr)
@@ -309,7 +311,7 @@ rrdk_connection_info info_of(const ConnectionInfo& info) noexcept;
 rrdk_receive_sizes sizes_of(const ReceiveSizes& sizes) noexcept;
 Result<AuthSys> auth_sys_of(const rrdk_auth_sys& identity);
 Service service_of(const rrdk_program& program, void* context) noexcept;
-// The handler that the library knows of each procedure of C's: it enters the program's own.
+// The handler that the library has for each procedure of a C program: it enters the program's own.
 void enter(ServerCall call, void* context);
 
 }  // namespace rrdk::c

@@ -15,7 +15,7 @@ constexpr rrdk_program_options kNoProgram = {.size = sizeof(rrdk_program_options
                                              .num_procedures = 0,
                                              .chunk_breach_is_transport_error = false};
 
-// Of an array whose entries have as many bytes as the program knows.
+// Reads an entry of an array whose entries have the size that the program knows.
 rrdk_procedure procedure_at(const rrdk_program_options& options, size_t i) noexcept {
   rrdk_procedure procedure = {};
   std::memcpy(&procedure,
@@ -65,7 +65,7 @@ Result<std::unique_ptr<rrdk_program>> make(const rrdk_program_options* given) {
     return tl::unexpected(right.error());
   auto program = std::make_unique<rrdk_program>();
   program->name_text = o.name;
-  program->procedure_names.reserve(o.num_procedures);  // the bindings point to them
+  program->procedure_names.reserve(o.num_procedures);  // the bindings point to the names
   for (size_t i = 0; i < o.num_procedures; ++i) {
     const rrdk_procedure procedure = procedure_at(o, i);
     if (procedure.name == nullptr)
@@ -226,7 +226,8 @@ rrdk_errc rrdk_program_create(const rrdk_program_options* options, rrdk_program*
                  [](std::unique_ptr<rrdk_program> made) { return made.release(); });
 }
 
-// What has been used may still be: by a server or a connection that goes later, or by its address.
+// A program that has been used may still be in use: by a server or a connection that is destroyed
+// later, or through its address.
 void rrdk_program_destroy(rrdk_program* program) {
   if (program == nullptr)
     return;
@@ -307,7 +308,7 @@ rrdk_errc rrdk_server_listen(rrdk_server* server, const char* uri, char* bound, 
 
 void rrdk_server_listen_start(rrdk_server* server, const char* uri, rrdk_listening listening,
                               void* argument) {
-  const char* where = uri != nullptr ? uri : "";  // which is told as any other wrong one
+  const char* where = uri != nullptr ? uri : "";  // null is reported like any other wrong address
   if (listening == nullptr)
     server->server->listen_start(where, nullptr, nullptr);
   else

@@ -1,5 +1,5 @@
 // What a program sets up first, from C: EAL, the log, memory, cores, timers; and metrics, the
-// release, and errors in words.
+// release, and error messages.
 #include <mutex>
 
 #include "c/handles.h"
@@ -37,8 +37,8 @@ struct Sink {
   void* user;
 };
 
-// The sink in use; one that was replaced is freed when it does not run any more, and the last one
-// never: threads may log while the process ends.
+// The sink in use. One that was replaced is freed when it no longer runs, and the last one never,
+// since threads may log while the process ends.
 void replace_sink(rrdk_log_sink sink, void* user) {
   static std::mutex mutex;
   static auto& current = *new std::unique_ptr<Sink>;
@@ -141,7 +141,7 @@ rrdk_errc give_registered(Result<RegisteredMemory>&& made, rrdk_registered_memor
   });
 }
 
-// Null: there is no such counter.
+// Returns null if there is no such counter.
 const CounterInfo* counter_of(uint32_t id) noexcept {
   return id < counter_count() ? counter_info(static_cast<Counter>(id)) : nullptr;
 }
@@ -194,7 +194,7 @@ rrdk_errc rrdk_memory_create(const rrdk_memory_options* options, rrdk_memory** m
 }
 
 void rrdk_memory_destroy(rrdk_memory* memory) {
-  if (memory != nullptr)  // its operator delete looks into it
+  if (memory != nullptr)  // its operator delete uses the object
     delete c::behind(memory);
 }
 

@@ -6,7 +6,7 @@
 namespace rrdk::c {
 namespace {
 
-// A view is an ItemView, whose fields C does not touch.
+// A view is an ItemView, whose fields C does not access.
 static_assert(sizeof(rrdk_view) == sizeof(ItemView) && std::is_trivially_copyable_v<ItemView>);
 static_assert(sizeof(rrdk_mark) == sizeof(Encoder::Mark));
 
@@ -29,8 +29,8 @@ Ddp ddp_of(rrdk_ddp ddp) noexcept {
   return ddp == RRDK_DDP_ELIGIBLE ? Ddp::kEligible : Ddp::kNo;
 }
 
-// string<> into `to`, which has room for `size` bytes; its length. Copied in place of
-// Decoder::get_string(), whose text may have a NUL inside.
+// Reads a string<> into `to`, which has space for `size` bytes; returns its length. It is used
+// instead of Decoder::get_string(), since the text may contain a NUL.
 size_t take_string(Decoder& decoder, char* to, size_t size) noexcept {
   if (size == 0) {
     decoder.fail();

@@ -1,15 +1,15 @@
-// What is behind rrdk::Client and rrdk::ClientConnection: the connections that carry its calls
-// (calls/calls.h), one after the other (ClientLink).
+// The implementation of rrdk::Client and rrdk::ClientConnection: the connections that carry its
+// calls (calls/calls.h), one after the other (ClientLink).
 //
-//   link_     is_up()   what it waits for
-//   there     no        the fabric: the link is being established or is on its way down
-//   there     yes       nothing: calls run
-//   null      no        the helper thread, which finds out where the server is (wanted_);
+// link_     is_up()   what it waits for
+// there     no        the fabric: the link is being established or is closing
+// there     yes       nothing: calls run
+// null      no        the helper thread, which finds out where the server is (wanted_);
 //                       the timer, for the next attempt to connect; or it is over
 //
-// Nothing here waits. Who does waits for a phase (lifecycle.cc).
+// Nothing here waits. Threads that wait do so for a phase (lifecycle.cc).
 //
-// A link that is down gives its calls back (on_call_ended), then dies, and only then another one is
+// A link that is down gives its calls back (on_call_ended), then ends, and only then is another one
 // made: at any time at most one engine knows a call.
 #pragma once
 
@@ -43,16 +43,16 @@
 namespace rrdk {
 
 // How long to wait before the next attempt to connect: a step that doubles from attempt to attempt
-// up to a bound, and a delay drawn from its upper half, so that the many clients of a server that
+// up to a limit, and a delay drawn from its upper half, so that the many clients of a server that
 // went down do not all come back at the same moment.
 class Backoff {
  public:
-  // 1 <= first_ms <= most_ms.
+  // Requires 1 <= first_ms <= most_ms.
   Backoff(uint32_t first_ms, uint32_t most_ms) noexcept
       : first_ms_(first_ms), most_ms_(most_ms), step_ms_(first_ms) {}
 
-  // The delay before the next attempt: from half of the step to the whole of it. `random` is any
-  // word.
+  // Returns the delay before the next attempt: from half of the step to the whole step. `random`
+  // may be any word.
   uint64_t next_ns(uint32_t random) noexcept {
     uint64_t step_ns = uint64_t{step_ms_} * 1'000'000;
     uint64_t half = step_ns / 2;
@@ -72,20 +72,20 @@ class Backoff {
 
 namespace rrdk::client {
 
-// Which servers do not know version 2, for a time: they may be upgraded, and asking them again at
-// every connection could go on for ever (draft-04 section 7.2).
+// Records for a time which servers do not know version 2: they may be upgraded, and asking them
+// again at every connection could go on for ever (draft-04 section 7.2).
 //
 // Any thread.
 class VersionMemory {
  public:
   explicit VersionMemory(uint32_t ms) noexcept : lifetime_ns_(ms * 1'000'000ull) {}
 
-  // True: that is news.
+  // Returns true if that was not known.
   bool knows_only_one(const std::string& uri, uint64_t now_ns);
   bool is_known(const std::string& uri, uint64_t now_ns) const;
 
  private:
-  // Addresses come from the application; this bounds one that makes up new ones for ever.
+  // Addresses come from the application; this limits one that keeps making up new ones.
   static constexpr size_t kMost = 4096;
 
   const uint64_t lifetime_ns_;
@@ -97,21 +97,21 @@ class VersionMemory {
 
 namespace rrdk {
 
-// Whether a peer that says nothing is still there.
+// Decides whether a peer that sends nothing is still there.
 //
-// The peer is asked (by a NULL call) when nothing has come for a while. It is given up when nothing
-// at all comes for a multiple of that time after the question. If it cannot be asked, because
-// calls hold every credit, silence proves nothing: these calls may just be slow. Their own
-// deadlines end them, and a connection whose credits are all held by calls that have ended is given
-// up anyway (V1-CREDIT-23).
+// The peer is asked (by a NULL call) when nothing has come for a while. It is given up if nothing
+// at all comes for a multiple of that time after the question. If it cannot be asked, because calls
+// hold every credit, silence proves nothing: these calls may just be slow. Their own deadlines end
+// them, and a connection whose credits are all held by calls that have ended is given up anyway
+// (V1-CREDIT-23).
 //
-// Time is counted in looks, and a look adds little however late it comes. So a time in which we did
-// not look, because nobody polled or the process was stopped, is not held against the peer.
+// Time is counted in looks, and a look adds little however late it comes. So a time without looks,
+// because no thread polled or the process was stopped, does not count against the peer.
 class SilenceWatch {
  public:
   enum class Verdict : uint8_t {
     kFine,
-    kAsk,   // make a call that it will answer at once
+    kAsk,   // make a call that the peer will answer at once
     kGone,  // it did not answer
   };
 
@@ -121,14 +121,14 @@ class SilenceWatch {
                                                                           : silence_ns_ * patience),
         longest_step_ns_(std::max(silence_ns_ / 8, kTickNs)) {}
 
-  // A new connection.
+  // Called for a new connection.
   void restart() noexcept {
     last_look_ns_ = heard_ = quiet_ns_ = 0;
     asked_ = false;
   }
 
-  // `heard` counts the peer's messages; `can_ask`: a call would be sent at once, or the last
-  // question is still unanswered.
+  // `heard` counts the peer's messages. `can_ask` means that a call would be sent at once, or that
+  // the last question is still unanswered.
   Verdict look(uint64_t now_ns, uint64_t heard, bool can_ask) noexcept {
     uint64_t step = last_look_ns_ == 0 ? 0 : std::min(now_ns - last_look_ns_, longest_step_ns_);
     last_look_ns_ = now_ns;
@@ -148,7 +148,7 @@ class SilenceWatch {
     return Verdict::kAsk;
   }
 
-  // A look before this time would tell nothing that a look at this time does not.
+  // A look before this time would show nothing that a look at this time does not.
   uint64_t next_look_ns() const noexcept { return last_look_ns_ + longest_step_ns_; }
 
  private:
@@ -159,13 +159,13 @@ class SilenceWatch {
   uint64_t longest_step_ns_;
   uint64_t last_look_ns_ = 0;
   uint64_t heard_ = 0;
-  uint64_t quiet_ns_ = 0;  // since something came, or since it was asked
+  uint64_t quiet_ns_ = 0;  // since something came, or since the question
   bool asked_ = false;
 };
 
 namespace client {
 
-// What the core counts of a ClientConnection itself.
+// What the core counts for a ClientConnection itself.
 struct Counters {
 #define RRDK_CLIENT_COUNTER(id, enumerator, name, text) base::Count name;
 #include "rrdk/counter_table.h"
@@ -187,7 +187,7 @@ struct Client::Impl {
   std::atomic<bool> connected = false;
   runtime::EngineOptions engine_options;  // once connected, when the services are settled
 
-  // Of connections that are still to be made; none: AUTH_NONE. Any thread.
+  // For connections that are still to be made; without one, AUTH_NONE. Any thread.
   void set_credential(const rpc::PreparedAuth& prepared) {
     std::lock_guard lock(credential_mutex_);
     credential_ = prepared;
@@ -209,15 +209,15 @@ struct ClientConnection::Impl final : Caller::Impl,
        const std::string& uri, const ConnectOptions& connect_in);
   ~Impl() override;
 
-  // lifecycle.cc
-  // Begins to connect; `handle` is ours until let_go().
+  // Begins to connect. `handle` is ours until let_go().
   void begin(ClientConnection& handle);
-  // For Client::connect(). Errors: why it is closed; or kTimeout, and nothing of it goes on.
+  // For Client::connect(). Errors: why it is closed; or kTimeout, and the attempt does not
+  // continue.
   Result<void> wait_for_connection();
   void close_start();
   void drain_start(uint32_t timeout_ms);
   uint32_t drain(uint32_t timeout_ms);
-  // The handle's end.
+  // Called when the handle is destroyed.
   void let_go();
   ConnectionState state() const noexcept { return state_.load(std::memory_order_acquire); }
 
@@ -239,7 +239,7 @@ struct ClientConnection::Impl final : Caller::Impl,
   }
   std::optional<Error> error() const;
 
-  // From below, on the core's thread.
+  // Called from below, on the core's thread.
   void on_call_ended(engine::OutgoingCall& outgoing) override;
   void on_call(engine::ServedCall& call) override;
   void on_version_refused() override;
@@ -255,25 +255,26 @@ struct ClientConnection::Impl final : Caller::Impl,
   const service::ServiceTable& services;
 
  private:
-  // What others know of the connection. kFailed: no link will come after the one that is going;
-  // kOver: nor is there one; kClosed: that has been told, as the last of all.
+  // The state of the connection as other threads see it. kFailed: no link will follow the one that
+  // is closing. kOver: that link is gone as well. kClosed: the end has been reported, as the last
+  // event.
   enum class Phase : uint8_t { kOpening, kUp, kReconnecting, kFailed, kOver, kClosed };
   // Where to connect to.
   struct Target {
     runtime::OpenDevice* device;
     std::unique_ptr<fabric::Place> place;
   };
-  // A search for that, which may take longer than its connection lives.
+  // A search for the target, which may take longer than its connection exists.
   struct Search {
-    Impl* asker = nullptr;  // of the core's thread; null: gone
+    Impl* asker = nullptr;  // used by the core's thread; null: gone
     Result<std::unique_ptr<fabric::Place>> place;
     Result<runtime::OpenDevice*> device;
-    std::atomic<uint64_t> began_ns = 0;  // 0: other names are looked up first
+    std::atomic<uint64_t> began_ns = 0;  // 0: other names are resolved first
   };
   struct OwnTimer : runtime::Timer {
     Impl* connection = nullptr;
   };
-  // `look` runs when it is due, on the core.
+  // `look` runs on the core when the timer is due.
   template <void (Impl::*look)()>
   void start_timer(OwnTimer& timer, uint64_t due_ns) {
     timer.connection = this;
@@ -286,19 +287,19 @@ struct ClientConnection::Impl final : Caller::Impl,
     return phase_.load(std::memory_order_acquire) == Phase::kUp;
   }
   bool is_over() const noexcept { return phase_.load(std::memory_order_relaxed) >= Phase::kOver; }
-  // On the core, later: we are not settled until then.
+  // Runs a task on the core later: the connection is not settled until then.
   template <typename Task>
   void post(Task task) {
     tasks_.fetch_add(1, std::memory_order_relaxed);
     core().post([this, task = std::move(task)] {
       task();
-      tasks_.fetch_sub(1, std::memory_order_release);  // the last: the Impl may go now
+      tasks_.fetch_sub(1, std::memory_order_release);  // last: the Impl may be destroyed now
     });
   }
 
   Stats link_stats() const;  // of all its links
 
-  // lifecycle.cc, but for end(), which is in connection.cc
+  // lifecycle.cc, except end(), which is in connection.cc
   void start();
   void close_now(const Ending& ending);
   void begin_drain(uint64_t due_ns, uint32_t timeout_ms);
@@ -314,7 +315,7 @@ struct ClientConnection::Impl final : Caller::Impl,
   void detach();
   void end() noexcept;
 
-  // reconnect.cc, but for finish(), which is in lifecycle.cc
+  // reconnect.cc, except finish(), which is in lifecycle.cc
   engine::ConnectionOptions engine_options(engine::Speaks what) const;
   engine::Speaks speaks() const;
   void attempt();
@@ -331,7 +332,7 @@ struct ClientConnection::Impl final : Caller::Impl,
   void arm_timer(uint64_t due_ns);
   void give_up();
   uint64_t give_up_at() const noexcept;
-  // Calls can wait for one, be it the first.
+  // Whether calls can wait for a link, including the first one.
   bool waits_for_link() const noexcept {
     return will_reconnect() ||
            (phase_.load(std::memory_order_relaxed) == Phase::kOpening && !shutting_down);
@@ -377,42 +378,42 @@ struct ClientConnection::Impl final : Caller::Impl,
   const mem::BorrowerRef borrower_ =
       mem::Borrower::create(runtime.memory);  // of buffers for the server's calls and our replies
   std::atomic<Phase> phase_ = Phase::kOpening;
-  std::atomic<ConnectionState> state_ = ConnectionState::kConnecting;  // that was told last
+  std::atomic<ConnectionState> state_ = ConnectionState::kConnecting;  // as last reported
   std::atomic<ClientConnection*> handle_ = nullptr;  // null: gone, and on_state with it
   std::atomic<bool> begun_ = false;                  // on the core
   std::atomic<bool> closing_ = false;                // close_start() was called
   std::atomic<bool> draining_ = false;
   std::atomic<uint32_t> cut_off_ = 0;  // calls that had not ended when a drain did
-  std::atomic<uint32_t> tasks_ = 0;    // of post(), that the core has still to do
+  std::atomic<uint32_t> tasks_ = 0;    // of post(), that the core has still to run
   std::shared_ptr<Impl> self_;         // once detached
   bool overdue_ = false;               // and its destructor had waited for too long
   mutable std::mutex ending_mutex_;
   Ending ending_;  // of the last link, or attempt; set before kReconnecting and kFailed
-  // Of the core's thread.
+  // For the core's thread only.
   bool detached_ = false;           // its handle is gone, and has not waited
-  bool wanted_ = false;             // an attempt waits to be told where the server is
+  bool wanted_ = false;             // an attempt waits for the result of the search
   std::shared_ptr<Search> search_;  // null: the helper thread has nothing to find out
   bool drains_up_ = false;          // a connection that takes no further calls
   uint64_t drain_due_ns_ = UINT64_MAX;
-  uint32_t drain_ms_ = 0;      // the same as it was said
-  uint64_t next_look_ns_ = 0;  // how long to wait until the next look at what is to end
+  uint32_t drain_ms_ = 0;      // as it was given
+  uint64_t next_look_ns_ = 0;  // until the next check of what is ending
   const std::string host_;     // of the address; empty: it has none
   const std::optional<std::chrono::seconds> uri_timeout_;
-  const uint64_t timeout_ns_;         // of an attempt
+  const uint64_t timeout_ns_;         // for an attempt
   uint64_t attempt_ns_ = 0;           // when it began
-  std::atomic<uint64_t> due_ns_ = 0;  // when it has failed
+  std::atomic<uint64_t> due_ns_ = 0;  // when it will have failed
   NetworkAddress served_by_;          // the server's, of several that it may have
   OwnTimer closing_timer_;
-  bool opened_ = false;    // it was up once
+  bool opened_ = false;    // it has been up once
   bool given_up_ = false;  // ReconnectOptions::give_up_ms have passed
   CallList again_;         // waiting for a connection: were sent, keep their XIDs
-  CallList unsent_;        // waiting for a connection: were not
+  CallList unsent_;        // waiting for a connection: were not sent
   OwnTimer waiting_timer_;
   OwnTimer timer_;  // the next attempt, or the end of this one
   Backoff backoff_;
   base::Random random_;
-  uint64_t broken_since_ns_ = 0;  // without an answer since; 0: not broken
-  std::vector<uint32_t> xids_;    // where the last engine's ended
+  uint64_t broken_since_ns_ = 0;  // no answer since then; 0: not broken
+  std::vector<uint32_t> xids_;    // the last ones of the last engine
   base::LogLimit ends_said_;
   base::LogLimit returns_said_;
   SilenceWatch silence_;
@@ -422,20 +423,20 @@ struct ClientConnection::Impl final : Caller::Impl,
   std::unique_ptr<engine::OutgoingCall> config_;      // RFC 5666's compatibility mode
   bool configured_ = false;                           // CONF_RDMA has been answered on this link
 
-  // link_ comes and goes on the core's thread, as stats() sees it.
+  // Protects link_, which is set and cleared on the core's thread, for stats().
   mutable std::mutex link_mutex_;
   std::unique_ptr<ClientLink> link_;
   Stats past_{CounterOwner::kClient};  // of links that are gone
 
   runtime::SizeRequests size_requests_;
-  // Written by the core alone.
+  // Written only by the core.
   client::Counters client_counters_;
   std::atomic<uint32_t> version_ = 0;
 };
 
-// What a ClientConnection is on, and where calls of the server come in: one connection to it, of
-// the several that a ClientConnection may have one after the other. It goes when the fabric and the
-// engine are done with it.
+// One connection to the server, out of those that a ClientConnection may have one after the other;
+// calls by the server come in here. It is destroyed when the fabric and the engine no longer use
+// it.
 class ClientLink final : public runtime::Link, public service::Dispatcher {
  public:
   ClientLink(ClientConnection::Impl& connection, runtime::OpenDevice& device)
@@ -444,7 +445,7 @@ class ClientLink final : public runtime::Link, public service::Dispatcher {
         connection_(connection) {}
 
   using Link::set_always_ticks;
-  // Null: its options or its version do not allow them.
+  // Null if its options or its version do not allow plain calls.
   calls::PlainCalls* open_lane() noexcept {
     if (!engine().may_have_plain())
       return nullptr;
@@ -461,7 +462,7 @@ class ClientLink final : public runtime::Link, public service::Dispatcher {
   void on_tick(uint64_t now_ns) override { connection_.on_link_tick(now_ns); }
   uint64_t quiet_above() const override { return connection_.link_quiet_until(); }
   void on_finished() override { connection_.on_link_finished(); }
-  void on_dead() override { connection_.on_link_dead(); }  // deletes it
+  void on_dead() override { connection_.on_link_dead(); }  // deletes this link
 
   ClientConnection::Impl& connection_;
   calls::PlainCalls plain_calls_{connection_, *this};

@@ -39,8 +39,8 @@ ClientConnection::Impl::Impl(std::shared_ptr<Client::Impl> client, runtime::Poll
 
 ClientConnection::Impl::~Impl() = default;
 
-// Once it is settled. Calls that are not in flight may hold the rest for longer than the runtime
-// lives.
+// Called once it is settled. Calls that are not in flight may hold the rest for longer than the
+// runtime exists.
 void ClientConnection::Impl::end() noexcept {
   core().assigned().fetch_sub(1, std::memory_order_relaxed);
   probe_.reset();
@@ -91,8 +91,8 @@ void ClientConnection::Impl::on_call(engine::ServedCall& call) {
   link_->take(call);
 }
 
-// Calls that the library makes itself (keepalive, CONF_RDMA) have no Call behind them, and neither
-// have messages of send_option().
+// Calls that the library makes itself (keepalive, CONF_RDMA) have no Call, and neither have
+// messages of send_option().
 void ClientConnection::Impl::on_call_ended(engine::OutgoingCall& outgoing) {
   if (!outgoing.by_library) [[likely]]
     ended(static_cast<Call::Impl&>(outgoing));

@@ -1,9 +1,8 @@
 // The life of a ClientConnection from connect_start() to kClosed, as steps on the core. Threads
-// that wait for a part of it only look on. Also keepalive, which may end it.
+// that wait for a part only check the result. Also keepalive, which may end it.
 //
 // The handle, a ClientConnection, owns the Impl. The Impl outlives a handle that does not wait for
-// the end (detach()): then it owns itself until it has ended, and tells nobody of anything any
-// more.
+// the end (detach()): then it owns itself until it has ended, and reports nothing any more.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -24,7 +23,8 @@ constexpr const char* kWaitsForEnd =
     "~ClientConnection() waits for its connection to end: the server's calls that were kept "
     "(ServerCall) must be answered, and cores be polled";
 
-// Between looks at what comes to its end by itself: soon at first, and seldom when it takes long.
+// Returns the time to the next check of what ends by itself: short at first, and longer if it takes
+// long.
 uint64_t next_wait(uint64_t& last_ns) {
   constexpr uint64_t kFirstNs = 50'000;
   constexpr uint64_t kLongestNs = 10 * kNsPerMillisecond;
@@ -84,7 +84,7 @@ void ClientConnection::Impl::close_now(const Ending& ending) {
   end_waiting(CallStatus::kShutdown);
   if (link_)
     link_->close(ending);
-  set_ending(ending);  // also if it was on its way down for another one
+  set_ending(ending);  // also if it was closing for another reason
   if (!link_)
     finish();
 }
@@ -100,7 +100,7 @@ void ClientConnection::Impl::drain_start(uint32_t timeout_ms) {
   post([this, due_ns, timeout_ms] { begin_drain(due_ns, timeout_ms); });
 }
 
-// What is there may end; what comes finds no link that takes it.
+// Existing calls may end; new ones find no link that takes them.
 void ClientConnection::Impl::begin_drain(uint64_t due_ns, uint32_t timeout_ms) {
   if (is_over() || shutting_down)
     return;
@@ -130,22 +130,22 @@ void ClientConnection::Impl::look_at_drain() {
                  std::to_string(drain_ms_) + " ms"});
 }
 
-// No link is there, and none will be.
+// There is no link, and there will be none.
 void ClientConnection::Impl::finish() {
   core().timers().cancel(timer_);
   core().timers().cancel(closing_timer_);
   end_waiting(shutting_down ? CallStatus::kShutdown : CallStatus::kConnectionLost);
   phase_.store(Phase::kOver, std::memory_order_release);
   next_look_ns_ = 0;
-  look_again();  // not here: a link may be on its way out below us
+  look_again();  // not here: a link may be in the middle of its end below us
 }
 
 void ClientConnection::Impl::look_again() {
   start_timer<&Impl::settle>(closing_timer_, base::Tsc::now_ns() + next_wait(next_look_ns_));
 }
 
-// It is over; the ends of calls may still be on their way to their callbacks. The last of all, but
-// for calls that are made after it.
+// It is over; the ends of calls may still be on their way to their callbacks. This is the last
+// event, except for calls that are made after it.
 void ClientConnection::Impl::settle() {
   if (!unused())
     return look_again();
@@ -157,7 +157,7 @@ void ClientConnection::Impl::settle() {
     search_->asker = nullptr;
   search_.reset();
   if (!detached_) {
-    phase_.store(Phase::kClosed, std::memory_order_release);  // the last: the Impl may go now
+    phase_.store(Phase::kClosed, std::memory_order_release);  // last: the Impl may be destroyed now
     return;
   }
   phase_.store(Phase::kClosed, std::memory_order_relaxed);
@@ -166,7 +166,7 @@ void ClientConnection::Impl::settle() {
   end();
   const bool late = overdue_;
   std::shared_ptr<Impl> ours = std::move(self_);
-  ours.reset();  // and we are gone
+  ours.reset();  // and this object is destroyed
   if (late)
     base::log_info("what was left of a ClientConnection that was destroyed has closed");
 }
@@ -176,7 +176,7 @@ Result<void> ClientConnection::Impl::wait_for_connection() {
     const Phase phase = phase_.load(std::memory_order_acquire);
     return phase == Phase::kUp || phase == Phase::kReconnecting || phase == Phase::kClosed;
   };
-  // When it is due, the core may find that it has more time.
+  // When the time is up, the core may find that it was extended.
   const auto is_on = [this] { return base::Tsc::now_ns() <= due_ns_; };
   bool decided = false;
   do {
@@ -212,7 +212,7 @@ uint32_t ClientConnection::Impl::drain(uint32_t timeout_ms) {
 
 void ClientConnection::Impl::let_go() {
   if (handle_.load(std::memory_order_relaxed) == nullptr)
-    return;  // detached by whoever made it
+    return;  // detached by its owner
   if (!is_settled()) {
     close_start();
     if (runtime.in_pass())
@@ -226,7 +226,7 @@ void ClientConnection::Impl::let_go() {
   end();
 }
 
-// Its handle goes, and what is left ends without it.
+// Its handle is destroyed, and the rest ends without it.
 void ClientConnection::Impl::detach() {
   handle_.store(nullptr, std::memory_order_release);
   self_ = shared_from_this();
@@ -254,7 +254,7 @@ void ClientConnection::Impl::look_for_silence(uint64_t now_ns) {
       return;
     case SilenceWatch::Verdict::kAsk:
       if (!probe_unanswered_ && !send_probe())
-        silence_.restart();  // no buffer for it: says nothing about the peer
+        silence_.restart();  // there was no buffer for it, which says nothing about the peer
       return;
     case SilenceWatch::Verdict::kGone:
       break;
@@ -268,14 +268,15 @@ void ClientConnection::Impl::look_for_silence(uint64_t now_ns) {
                     " ms (ClientOptions::keepalive_ms)"});
 }
 
-// The program that calls are made of; of several, the one that was first used last.
+// Returns the NULL call of the program that is called; if there are several, of the one that was
+// first used last.
 std::optional<calls::NullCall> ClientConnection::Impl::probe_call() const noexcept {
   if (options.keepalive_binding != nullptr)
     return calls::null_call_of(*options.keepalive_binding);
   return last_null_call();
 }
 
-// Whatever is answered will do, so it goes without a credential, as NULL calls may.
+// Any answer will do, so it is sent without a credential, as NULL calls may be.
 bool ClientConnection::Impl::send_probe() {
   const calls::NullCall call = *probe_call();
   if (!probe_) {

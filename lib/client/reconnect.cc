@@ -1,8 +1,9 @@
-// The connections of a ClientConnection, one after the other: how each comes, goes, and is followed
-// by the next, and the calls that wait for it.
+// The connections of a ClientConnection, one after the other: how each begins, ends, and is
+// followed by the next, and the calls that wait for it.
 //
-// All of it runs on the poll core and waits for nothing there: Link::connect() only asks the fabric
-// to connect, and the outcome is an event. It does cost a queue pair, which is memory to be mapped.
+// All of this runs on the poll core and waits for nothing there: Link::connect() only asks the
+// fabric to connect, and the outcome is an event. It does cost a queue pair, whose memory must be
+// mapped.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -24,7 +25,7 @@ std::string in_ms(uint64_t ns) {
   return std::to_string(ns / kMs) + " ms";
 }
 
-// What a connection is for; a peer can say anything.
+// Whether the connection has served its purpose; a peer can send anything.
 bool has_answered(const engine::Counters& counters) {
   return counters.replies_received + counters.transport_errors_received != 0;
 }
@@ -35,7 +36,7 @@ bool was_of_use(const engine::Counters& counters) {
   return has_answered(counters) && counters.refusals[Refusal::kNoCommonVersion] == 0;
 }
 
-// Our first message, of a version that the peer may not know, was never answered (draft-04 section
+// Our first message, in a version that the peer may not know, was never answered (draft-04 section
 // 7.2).
 bool is_first_lost(const engine::Connection& engine) {
   return !engine.version_settled() && engine.counters().calls_sent != 0 &&
@@ -82,13 +83,14 @@ engine::ConnectionOptions ClientConnection::Impl::engine_options(engine::Speaks 
                   .pad_threshold = options.rfc5666.pad_threshold,
                   .read_replies = options.rfc5666.enabled && options.rfc5666.read_replies},
       .extensions = options.version2.extensions};
-  // What the peer answers in a version that was never spoken is no answer.
+  // A reply in a version that was never spoken is not an answer.
   engine.limits.versions = proto::versions_of({.one = what != engine::Speaks::kTwo,
                                                .two = what != engine::Speaks::kOne,
                                                .draft = options.version2.draft});
-  // The connections of a core share Receives, since most of them have few calls in flight, or none.
-  // Only where they may grow, or RFC 5666's mode counts them, each has its own. All backward
-  // credits are granted from the first answer on: handlers may keep calls until others have come.
+  // The connections of a core share Receives, since most have few calls in flight, or none. Only if
+  // its Receives may grow, or RFC 5666's mode counts them, does a connection have its own. All
+  // backward credits are granted from the first answer on, since handlers may keep calls until
+  // others have come.
   const bool grows = options.version2.max_receive_size > engine::receive_bytes(engine);
   if (!grows && !options.rfc5666.enabled)
     engine.first_credits = std::max(engine.backward_credits, 1u);
@@ -107,9 +109,9 @@ void ClientConnection::Impl::on_version_refused() {
         address().c_str());
 }
 
-// The address may say by itself where the server is. If it has a name, a name server must be asked,
-// which may not answer: threads of the Runtime do that, and also open the device. One search at a
-// time: its result goes to whichever attempt waits when it comes.
+// The address itself may say where the server is. If it has a name, a name server must be asked,
+// which may not answer: threads of the Runtime do that, and also open the device. There is one
+// search at a time: its result goes to the attempt that waits when it comes.
 void ClientConnection::Impl::attempt() {
   attempt_ns_ = base::Tsc::now_ns();
   if (opened_)
@@ -130,7 +132,7 @@ void ClientConnection::Impl::attempt() {
   }
 }
 
-// Names first: an address that leads nowhere opens no driver.
+// Names first: an address that cannot be resolved opens no driver.
 Result<void> ClientConnection::Impl::search() {
   search_ = std::make_shared<Search>();
   search_->asker = this;
@@ -167,7 +169,7 @@ void ClientConnection::Impl::on_found(Search& search) {
   start_link({.device = *search.device, .place = std::move(*search.place)});
 }
 
-// It came to nothing before there was a link.
+// The attempt failed before there was a link.
 void ClientConnection::Impl::fail_attempt(const Error& why) {
   wanted_ = false;
   core().timers().cancel(timer_);
@@ -181,7 +183,7 @@ void ClientConnection::Impl::start_link(const Target& target) {
   wanted_ = false;
   set_device(*target.device);
   target.place->begin_with(served_by_);
-  // The driver shares it among the peer's addresses. It is us who end it, and name the limit.
+  // The driver divides the time among the peer's addresses. We end the attempt, and name the limit.
   constexpr std::chrono::seconds kLater{1};
   const uint64_t now = base::Tsc::now_ns();
   target.place->timeout =
@@ -210,7 +212,7 @@ void ClientConnection::Impl::start_link(const Target& target) {
 void ClientConnection::Impl::on_link_up() {
   RRDK_ASSERT(link_ != nullptr && !is_up());
   if (options.rfc5666.enabled && !configured_)
-    return begin_config();  // comes here again
+    return begin_config();  // which returns here
   core().timers().cancel(timer_);
   served_by_ = link_->runtime::Link::peer().remote;
   use(*link_, link_->open_lane());
@@ -238,7 +240,7 @@ void ClientConnection::Impl::on_link_down(const Ending& ending) {
   was_up |= std::exchange(drains_up_, false);
   configured_ = false;
   link_->set_always_ticks(false);
-  // A connection that was of use: waiting begins anew.
+  // The connection was of use, so the delays begin again.
   if (was_up && was_of_use(link_->engine().counters())) {
     backoff_.reset();
     broken_since_ns_ = 0;
@@ -273,7 +275,7 @@ void ClientConnection::Impl::on_link_finished() {
 }
 
 void ClientConnection::Impl::on_link_dead() {
-  std::unique_ptr<ClientLink> dead;  // we were called by it: goes last
+  std::unique_ptr<ClientLink> dead;  // its call is in progress: destroyed last
   {
     std::lock_guard lock(link_mutex_);
     link_->add_to(past_);
@@ -307,20 +309,20 @@ void ClientConnection::Impl::try_again_later() {
   arm_timer(base::Tsc::now_ns() + backoff_.next_ns(random_.next()));
 }
 
-// A name that waited until others were looked up has its time from then on.
+// For a name that waited until others were resolved, the time counts from then on.
 uint64_t ClientConnection::Impl::due_of_attempt(const Search& search) const {
   const uint64_t began = search.began_ns;
   return (began == 0 ? base::Tsc::now_ns() : std::max(began, attempt_ns_)) + timeout_ns_;
 }
 
-// Which limit it was, and who set it.
+// Returns which limit it was, and where it was set.
 std::string ClientConnection::Impl::in_time() const {
   return " within " + in_ms(timeout_ns_) +
          (uri_timeout_ ? " (timeout= of the address)" : " (connect_timeout_ms)");
 }
 
-// Between two links it is time for the next attempt. With a link, or while others find out where
-// the server is, the attempt has taken too long.
+// Between two links it is time for the next attempt. With a link, or while another thread finds out
+// where the server is, the attempt has taken too long.
 void ClientConnection::Impl::on_timer() {
   if (base::Tsc::now_ns() >= give_up_at())
     return give_up();
@@ -395,13 +397,13 @@ bool VersionMemory::is_known(const std::string& uri, uint64_t now_ns) const {
 
 namespace rrdk {
 
-// Calls that have no connection: those that were lost with theirs and are sent again on the next
-// one, and those that were submitted meanwhile.
+// Calls that have no connection: those that lost theirs and are sent again on the next one, and
+// those that were submitted meanwhile.
 
 // Whether a call that lost its connection waits for the next one. On the same connection a call
 // that was not answered is never repeated: it would need a second credit while the first is held
-// (RFC 5666 and RFC 8166 section 3.3), and a reliable connection loses nothing while it lives.
-// Recovery is for the loss and re-establishment of all of it (RFC 5666 section 8).
+// (RFC 5666 and RFC 8166 section 3.3), and a reliable connection loses nothing while it exists.
+// Recovery is for the loss and re-establishment of the whole connection (RFC 5666 section 8).
 bool ClientConnection::Impl::carries(const Call::Impl& call) const noexcept {
   if (!will_reconnect())
     return false;
@@ -428,7 +430,7 @@ void ClientConnection::Impl::let_go(Call::Impl& call) noexcept {
 }
 
 void ClientConnection::Impl::keep_waiting(Call::Impl& call) noexcept {
-  // It may have been cancelled when it could only be waited for.
+  // It may have been cancelled while it could only be waited for.
   if (call.cancel_wanted.load(std::memory_order_relaxed) ||
       call.abandoned.load(std::memory_order_relaxed))
     return end_later(call, CallStatus::kCancelled);
@@ -440,7 +442,7 @@ void ClientConnection::Impl::keep_waiting(Call::Impl& call) noexcept {
     arm_waiting_timer(core().now());
 }
 
-// Nothing ticks for them while there is no link.
+// Without a link no ticks come for them.
 void ClientConnection::Impl::arm_waiting_timer(uint64_t now_ns) noexcept {
   start_timer<&Impl::look_at_waiting>(waiting_timer_, now_ns + kMs);
 }
@@ -466,18 +468,18 @@ void ClientConnection::Impl::look_at(CallList& list, uint64_t now_ns) noexcept {
   }
 }
 
-// A connection is there. Calls that are sent again go first: their slots are free then, and new
-// calls find them taken.
+// There is a connection. Calls that are sent again go first: their slots are free then, and new
+// calls find these slots taken.
 void ClientConnection::Impl::release_waiting() noexcept {
   core().timers().cancel(waiting_timer_);
-  // All have deadlines from here on: on_link_tick() looks no further than the first that has one.
+  // From here on all have deadlines: on_link_tick() looks no further than the first that has one.
   look_at(again_, base::Tsc::now_ns());
   look_at(unsent_, base::Tsc::now_ns());
   for (CallList* list : {&again_, &unsent_}) {
     while (!list->empty()) {
       Call::Impl& call = list->pop();
       ++client_counters_.calls_carried_over;
-      // The device may not have been known when it was submitted.
+      // The device may not have been known when the call was submitted.
       reaches(call) ? to_engine(call) : end_later(call, CallStatus::kInvalidMemory);
     }
   }

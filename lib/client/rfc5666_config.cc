@@ -1,6 +1,6 @@
 // The client's side of the Connection Configuration Protocol (RFC 5666 section 6): on each new
-// connection CONF_RDMA is called, and no other call is sent until it was answered. Until then the
-// ClientConnection is on its way up, so that connect_timeout_ms bounds the wait.
+// connection CONF_RDMA is called, and no other call is sent until it has been answered. Until then
+// the ClientConnection is not up, so connect_timeout_ms limits the wait.
 #include <array>
 #include <string>
 
@@ -54,13 +54,13 @@ void ClientConnection::Impl::begin_config() {
       return link_->close(
           {EndedBy::kLimit, Errc::kNoMemory, {}, "no buffer for the call of CONF_RDMA"});
   }
-  config_->max_reply = kConfigBytes / 2;  // a verifier included: inline
+  config_->max_reply = kConfigBytes / 2;  // including a verifier: inline
   engine.submit(*config_);
   core().mark_dirty(*link_);
 }
 
 // A server that does not have the program, or does not want to be asked, has said so in a valid
-// reply: private data, or the defaults, hold.
+// reply; private data, or the defaults, apply.
 void ClientConnection::Impl::on_config_ended() {
   CallStatus status = config_->status;
   if (status == CallStatus::kConnectionLost || status == CallStatus::kCancelled)
@@ -71,7 +71,7 @@ void ClientConnection::Impl::on_config_ended() {
       status == CallStatus::kOk ? read_answer(*config_, limits, refused) : Answer::kMalformed;
   config_->release();
   if (link_->state() != runtime::LinkState::kUp)
-    return;  // on its way down already, and what came before that is reported late
+    return;  // already closing, and what came before is reported late
   if (answer == Answer::kMalformed)
     return link_->close(
         {EndedBy::kPeer,

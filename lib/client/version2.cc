@@ -1,4 +1,4 @@
-// What version 2 has beside calls, as programs see it: transport properties, and messages of
+// The parts of version 2 besides calls, as programs see them: transport properties, and messages of
 // registered types.
 #include "rrdk/version2.h"
 
@@ -15,8 +15,8 @@
 
 namespace rrdk {
 
-// Transport properties of draft-04, as programs see them: what to ask for goes to the core, and
-// what is known is read where the engine keeps it.
+// Transport properties of draft-04, as programs see them: requests go to the core, and known values
+// are read where the engine keeps them.
 
 void ClientConnection::Impl::request_receive_size(uint32_t bytes) {
   size_requests_.ask();
@@ -55,10 +55,10 @@ ReceiveSizes receive_sizes(const ClientConnection& connection) {
   return Internals::of(connection).receive_sizes();
 }
 
-// Messages of registered types (rrdk/extensions.h), as programs send them: checked by whoever asks,
-// handed to the core, and ended there as a call is.
+// Messages of registered types (rrdk/extensions.h), as programs send them: checked in the caller's
+// thread, handed to the core, and ended there as a call is.
 
-// From send_option() until its end has been told.
+// From send_option() until its end has been reported.
 struct ClientConnection::Impl::OptionCall {
   std::vector<std::byte> info, payload;
   uint32_t timeout_ms;
@@ -71,8 +71,8 @@ struct ClientConnection::Impl::OptionCall {
 
 namespace {
 
-// Without an answer nothing is known; a code that the peer has for what it does not know says no,
-// every other one shows that it looked at the message (draft-00 section 3.1).
+// Without an answer nothing is known. A code that the peer uses for what it does not know means no;
+// every other code shows that it examined the message (draft-00 section 3.1).
 OptionSupport support_of(CallStatus status, const proto::ErrorBody& error) {
   switch (status) {
     case CallStatus::kOk:
@@ -120,13 +120,14 @@ Result<void> ClientConnection::Impl::send_option(const OptionRequest& request, O
   call->option.room = call->room;
   call->outgoing.option = &call->option;
   call->outgoing.by_library = true;
-  // The core has it alone: buffers go back there, and before whoever is told goes on.
+  // Only the core has it: buffers go back there, and before the program continues after the
+  // callback.
   post([this, call = std::move(call)] { start_option(call); });
   return {};
 }
 
-// Without a connection it does not wait for one: what was learned of the last peer by trial may be
-// untrue of the next.
+// It does not wait for a connection: what was learned from the last peer by trial may not apply to
+// the next.
 void ClientConnection::Impl::start_option(const std::shared_ptr<OptionCall>& call) {
   if (!is_up())
     return end_option(*call, CallStatus::kConnectionLost);

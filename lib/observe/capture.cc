@@ -27,7 +27,7 @@ constexpr uint64_t kLeastFile = 65536;
 constexpr auto kPause = std::chrono::milliseconds(2);  // when there was nothing to write
 constexpr size_t kWriteBytes = 1u << 18;
 constexpr size_t kEventsAtOnce = 256;  // of one core
-// Of the statistics at the end of the file, which are to fit into it.
+// Size of the statistics at the end of the file, for which space must be left.
 constexpr size_t kEndBytes = 64;
 
 uint64_t now_of(clockid_t clock) {
@@ -40,8 +40,8 @@ int64_t real_minus_monotonic_ns() {
   return static_cast<int64_t>(now_of(CLOCK_REALTIME) - now_of(CLOCK_MONOTONIC));
 }
 
-// Whoever starts a capture may be pinned to the CPU of a core that polls, where its thread would be
-// in the way of what it records.
+// The thread that starts a capture may be pinned to the CPU of a core that polls, where the
+// capture's thread would disturb what it records.
 void run_anywhere() {
   cpu_set_t all;
   CPU_ZERO(&all);
@@ -66,7 +66,7 @@ Result<base::Fd> refuse(const std::string& file, const char* why) {
   return fail(Errc::kPermission, "capture file " + file + why);
 }
 
-// Whether the file named `file`, which is `there`, begins as a capture does.
+// Returns whether the file named `file`, which exists as `there`, begins as a capture does.
 bool is_capture(const std::string& file, const struct stat& there) {
   const base::Fd fd(::open(file.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   struct stat opened = {};
@@ -77,8 +77,9 @@ bool is_capture(const std::string& file, const struct stat& there) {
          first == kSectionBlock;
 }
 
-// The file has all that is said. One that was there is ours and not for everybody; whoever could
-// open it before could read it. Without O_NONBLOCK a pipe that nobody reads would keep us here.
+// The file has everything that is sent. An existing file must be ours and not readable for
+// everybody: a process that could open it before could read it. Without O_NONBLOCK a pipe that no
+// process reads would block here.
 Result<base::Fd> open_file(const std::string& file) {
   base::Fd fd(::open(file.c_str(), O_WRONLY | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600));
   if (!fd && errno == ENXIO)
@@ -94,7 +95,7 @@ Result<base::Fd> open_file(const std::string& file) {
     return refuse(file, " belongs to another user: name one that is not there yet");
   if ((there.st_mode & (S_IWGRP | S_IRWXO)) != 0)
     return refuse(file, " is open to other users: remove it, or run chmod 600");
-  // The name may be mistyped, or a link to a file of ours in a folder of somebody else's.
+  // The name may be mistyped, or a link to a file of ours in another user's folder.
   if (there.st_size != 0 && !is_capture(file, there))
     return refuse(file, " is there and is no capture: remove it, or name another file");
   if (::ftruncate(fd.get(), 0) != 0)
@@ -130,8 +131,8 @@ bool EventRing::put(const CaptureEvent& event, std::span<const MemorySpan> spans
   return true;
 }
 
-// What cannot be an event was written by a mistake of ours, or by a stray pointer: all that is
-// there is dropped then, so that the file still ends.
+// What cannot be an event was written by a bug of ours, or through a stray pointer. Everything in
+// the ring is dropped then, so that the file still ends.
 const CaptureEvent* EventRing::front() noexcept {
   for (;;) {
     const uint64_t head = head_.load(std::memory_order_relaxed);
@@ -160,7 +161,7 @@ void EventRing::pop() noexcept {
                 std::memory_order_release);
 }
 
-// At the first event of a connection its description goes before that.
+// At the first event of a connection its description is put first.
 CoreCapture::Connection* CoreCapture::meet(const CapturedConnection& connection) {
   tell_gone();
   const auto [found, is_new] = connections_.try_emplace(connection.id);
@@ -173,7 +174,7 @@ CoreCapture::Connection* CoreCapture::meet(const CapturedConnection& connection)
                               .captured = bytes.length,
                               .what = What::kConnection,
                               .outbound = connection.asked_for_by_us};
-  // Who is at the other end is not known before our own event says that it is there.
+  // The peer is not known before our own event reports the connection.
   if (!connection.peer.driver.empty() && events_.put(event, {&bytes, 1}))
     return &found->second;
   connections_.erase(found);
@@ -211,7 +212,7 @@ bool CoreCapture::put(const Connection* of, CaptureEvent event, std::span<const 
   return kept;
 }
 
-// A core does not end for want of memory.
+// A lack of memory must not end a core.
 void CoreCapture::on_posted(const CapturedConnection& of,
                             std::span<const fabric::SendWr> wrs) noexcept {
   for (const fabric::SendWr& wr : wrs) {
@@ -232,8 +233,9 @@ void CoreCapture::on_completion(const CapturedConnection& of, const fabric::Comp
   }
 }
 
-// What a Send offers to be read was bound before it. The peer will read it before it answers, and
-// no driver tells when: it stands right behind the Send, so that this file, too, has whole calls.
+// What a Send offers for reading was bound before it. The peer will read it before it answers, and
+// no driver reports when. It is shown right after the Send, so that this file, too, has whole
+// calls.
 void CoreCapture::post(const CapturedConnection& of, const fabric::SendWr& wr) {
   Connection* const its = meet(of);
   CaptureEvent event = {.connection = of.id,
@@ -297,8 +299,8 @@ void CoreCapture::complete(const CapturedConnection& of, const fabric::Completio
   }
   if (completion.op != Op::kRead)
     return;
-  // Reads of one connection end in the order of their requests. What ends here without one was
-  // posted before the capture began.
+  // Reads of one connection end in the order of their requests. A Read that ends here without a
+  // request was posted before the capture began.
   Connection* const its = meet(of);
   if (its == nullptr || its->reads.empty() || its->reads.front().wr_id != completion.wr_id)
     return;
@@ -398,7 +400,7 @@ void Capture::run() {
   done_.store(true, std::memory_order_release);
 }
 
-// Of each core a part, so that a busy one does not keep the others waiting.
+// Takes a part of each core's events, so that a busy core does not keep the others waiting.
 bool Capture::drain() {
   bool some = false;
   for (const auto& core : cores_) {
@@ -436,13 +438,13 @@ void Capture::add(const CaptureEvent& event) {
     write_out();
 }
 
-// Once: what comes from here on is counted as lost.
+// Once: events from here on are counted as lost.
 void Capture::end_file(const std::string& why) {
   ended_.store(true, std::memory_order_relaxed);
   base::log_error("the capture %s ends here: %s", name_.c_str(), why.c_str());
 }
 
-// A file server may say only now that it has no room. Which messages it has it does not say.
+// A file server may report only now that it has no space. It does not say which messages it has.
 void Capture::close_file(uint64_t captured) {
   if (::close(file_.release()) == 0 || broken_)
     return;
@@ -450,7 +452,8 @@ void Capture::close_file(uint64_t captured) {
   end_file(base::system_message(errno));
 }
 
-// What is written in part is taken out of the file again, which then ends with a whole message.
+// A message that was written in part is removed from the file, which then ends with a whole
+// message.
 void Capture::write_out() {
   const uint64_t before = written_;
   std::span<const std::byte> left = std::as_bytes(std::span(frames_.out()));

@@ -1,8 +1,9 @@
 // A capture (rrdk/capture.h): what the cores hand over, and the thread that writes it. Not the data
 // path: nothing here runs while there is no capture.
 //
-// Each core has a ring of bytes of its own. Into that it copies what it sees, with a few words
-// about it; the thread makes frames of that (frames.h), so that a core does no more than it must.
+// Each core has its own ring of bytes. It copies what it sees into the ring, with a few words of
+// description; the thread makes frames of that (frames.h), so that a core does no more than it
+// must.
 #pragma once
 
 #include <atomic>
@@ -27,16 +28,17 @@
 
 namespace rrdk::observe {
 
-// Events from a core to the thread that writes the file. An event is there whole, or it is lost.
+// Events from a core to the thread that writes the file. An event is there completely, or it is
+// lost.
 class EventRing {
  public:
   static constexpr uint64_t kBytes = uint64_t{1} << 25;
 
   EventRing() : pages_(kBytes), bytes_(static_cast<std::byte*>(pages_.data())) {}
 
-  // The event and, behind it, its bytes. False: there is no room.
+  // Puts the event followed by its bytes. Returns false if there is not enough space.
   bool put(const CaptureEvent& event, std::span<const MemorySpan> spans) noexcept;
-  // The oldest event. It and its bytes stay until pop(). Null: there is none.
+  // Returns the oldest event, which stays with its bytes until pop(); null if the ring is empty.
   const CaptureEvent* front() noexcept;
   void pop() noexcept;
 
@@ -52,29 +54,29 @@ class EventRing {
   alignas(64) std::atomic<uint64_t> head_ = 0;  // advanced by the thread that writes the file
 };
 
-// Whose messages they are.
+// The connection to which messages belong.
 struct CapturedConnection {
   uint64_t id;
   const Peer& peer;
   bool asked_for_by_us;  // this end connected
 };
 
-// What one core sees. Its thread, but for what is said otherwise.
+// What one core sees. For the core's thread unless stated otherwise.
 class CoreCapture {
  public:
-  // `ended` is set when nothing more goes into the file.
+  // `ended` is set when nothing more is written to the file.
   CoreCapture(const CaptureOptions& options, const std::atomic<bool>& ended)
       : most_(options.message_bytes), ended_(ended) {}
 
-  // Requests that the queue pair has taken.
+  // Called for requests that the queue pair has taken.
   void on_posted(const CapturedConnection& of, std::span<const fabric::SendWr> wrs) noexcept;
-  // A completion; `message` is what a Receive holds.
+  // Called for a completion; `message` is what a Receive holds.
   void on_completion(const CapturedConnection& of, const fabric::Completion& completion,
                      std::span<const std::byte> message) noexcept;
   // The connection is over.
   void forget(uint64_t id) noexcept;
 
-  // The writing thread's.
+  // For the writing thread.
   EventRing& events() noexcept { return events_; }
   // Any thread.
   CaptureCounts counts() const noexcept {
@@ -83,13 +85,14 @@ class CoreCapture {
   }
 
  private:
-  // A Read that was posted, whose data is to come.
+  // A Read that was posted, whose data is still to come.
   struct Read {
     uint64_t wr_id;
-    uint64_t number;  // of the connection's; 0: its request was lost, and its data is not kept
+    uint64_t number;  // the connection's number for it; 0: its request was lost, and its data is
+                      // not kept
     std::vector<MemorySpan> sinks;
   };
-  // What the next Send offers to be read.
+  // What the next Send offers for reading.
   struct Offered {
     uint32_t key;
     MemorySpan span;
@@ -100,7 +103,7 @@ class CoreCapture {
     std::vector<Offered> offered;
   };
 
-  // Null: its description found no room.
+  // Returns null if there was no space for its description.
   Connection* meet(const CapturedConnection& connection);
   void post(const CapturedConnection& of, const fabric::SendWr& wr);
   void complete(const CapturedConnection& of, const fabric::Completion& completion,
@@ -111,7 +114,7 @@ class CoreCapture {
 
   const uint32_t most_;  // bytes of an event
   const std::atomic<bool>& ended_;
-  std::vector<uint64_t> gone_;  // connections that the other side is yet to forget
+  std::vector<uint64_t> gone_;  // connections that the other side has yet to forget
   std::unordered_map<uint64_t, Connection> connections_;
   EventRing events_;
   std::atomic<uint64_t> captured_ = 0;
@@ -124,25 +127,25 @@ class Capture {
   // kSystem (the file, the thread).
   static Result<std::unique_ptr<Capture>> start(const std::string& file,
                                                 const CaptureOptions& options, size_t cores);
-  // No core has it any more: writes what is left, and ends the file.
+  // No core may use it any more. Writes what is left, and ends the file.
   ~Capture();
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
 
   CoreCapture& core(size_t index) noexcept { return *cores_[index]; }
   CaptureCounts counts() const noexcept;
-  // No core has it any more: the thread is to write what is left, and to end.
+  // No core may use it any more. Tells the thread to write what is left, and to end.
   void stop();
   bool stopped() const noexcept { return done_.load(std::memory_order_acquire); }
-  // Grows as long as the file takes what there is to write.
+  // Increases as long as the file takes what there is to write.
   uint64_t progress() const noexcept { return progress_.load(std::memory_order_relaxed); }
-  // Waits until it has, once.
+  // Waits until the thread has ended; called once.
   void finish();
 
  private:
   Capture(std::string name, base::Fd file, const CaptureOptions& options, size_t cores);
   void run();
-  bool drain();  // a part; false: there was nothing
+  bool drain();  // writes a part; false: there was nothing
   void add(const CaptureEvent& event);
   void end_file(const std::string& why);
   void close_file(uint64_t captured);
@@ -151,12 +154,12 @@ class Capture {
   const std::string name_;
   base::Fd file_;
   const uint64_t most_bytes_;
-  std::atomic<bool> ended_ = false;  // nothing more goes into the file
+  std::atomic<bool> ended_ = false;  // nothing more is written to the file
   std::vector<std::unique_ptr<CoreCapture>> cores_;
   Frames frames_;
-  uint64_t buffered_ = 0;                  // events that are in frames_ only
+  uint64_t buffered_ = 0;                  // events that are only in frames_
   uint64_t written_ = 0;                   // bytes
-  bool broken_ = false;                    // not even its end
+  bool broken_ = false;                    // not even its end can be written
   std::atomic<uint64_t> not_written_ = 0;  // events that were taken, and are not in the file
   std::mutex mutex_;
   std::condition_variable wake_;

@@ -52,7 +52,7 @@ enum Opcode : uint8_t {
   kDatagramSendOnly = 0x64,  // unreliable datagram
 };
 
-// AETH: all is well.
+// AETH: no error.
 constexpr std::array<std::byte, 4> kAcknowledged = {};
 
 // Bytes of a header, in network byte order.
@@ -91,7 +91,7 @@ class Header {
   size_t size_ = 0;
 };
 
-// Of IPv4's header, whose own word for it is zero (RFC 791 section 3.1).
+// The checksum of IPv4's header, whose own field counts as zero (RFC 791 section 3.1).
 uint16_t checksum(std::span<const std::byte> header) {
   uint32_t sum = 0;
   for (size_t i = 0; i < header.size(); i += 2)
@@ -112,7 +112,7 @@ std::string_view take_line(std::string_view& text) {
   return line;
 }
 
-// False: it is no address of that kind. A zone is none of its own.
+// Returns false if it is not an address of that kind. A zone is ignored.
 bool parse(int family, std::string_view host, std::array<uint8_t, 16>& address) {
   return inet_pton(family, std::string(host.substr(0, host.find('%'))).c_str(), address.data()) ==
          1;
@@ -211,8 +211,8 @@ void Frames::meet(const CaptureEvent& event) {
 }
 
 // As InfiniBand's connection manager would do it (InfiniBand specification, section 12): tshark
-// matches calls and replies of queue pairs that it has seen become a connection. Without private
-// data: that was the driver's affair.
+// matches calls and replies of queue pairs whose connection it has seen. Without private data,
+// which is internal to the driver.
 void Frames::add_handshake(Connection& connection, const CaptureEvent& event) {
   const bool is_v6 = connection.is_v6;
   const End& client = event.outbound ? connection.ours : connection.theirs;
@@ -393,7 +393,7 @@ void Frames::add_statistics(uint64_t captured, uint64_t lost) {
     return;
   const size_t begin = begin_block(kStatisticsBlock);
   put(uint32_t{0});  // the first interface's, for all
-  put(uint64_t{0});  // at no moment
+  put(uint64_t{0});  // without a time
   put_option(kReceived, {reinterpret_cast<const char*>(&captured), sizeof captured});
   put_option(kDropped, {reinterpret_cast<const char*>(&lost), sizeof lost});
   put_option(kEndOfOptions, {});

@@ -1,6 +1,6 @@
 // Frames as Wireshark expects them: a pcapng file whose packets are those of RoCEv2 (InfiniBand's
-// transport over UDP), which it dissects down to the RPC. Nothing of it was on a wire, so lengths
-// and numbers are right, and checksums that nobody looks at are zero.
+// transport over UDP), which it dissects down to the RPC. These packets were never on a wire, so
+// lengths and numbers are correct, and checksums that no tool checks are zero.
 #pragma once
 
 #include <array>
@@ -18,26 +18,26 @@ namespace rrdk::observe {
 
 constexpr uint32_t kSectionBlock = 0x0A0D0D0A;  // begins every file of pcapng
 
-// One thing that a core saw. Bytes follow: of the message, or of a connection its description.
+// One event that a core saw. Bytes follow: those of the message, or a connection's description.
 struct CaptureEvent {
   enum class What : uint8_t {
-    kSkip,           // nothing; the ring begins again at its start
+    kSkip,           // nothing; the ring continues at its beginning
     kConnection,     // first of its connection
-    kGone,           // its last
+    kGone,           // last of its connection
     kSent,           // a Send of ours
     kReceived,       // a Send of the peer's
     kWritten,        // an RDMA Write of ours
     kReadRequested,  // an RDMA Read of ours
-    kReadResponded,  // and its data
-    kOffered,        // memory that the peer is to read, behind the Send that offers it
+    kReadResponded,  // the data of an RDMA Read
+    kOffered,        // memory that the peer will read, after the Send that offers it
   };
   uint64_t connection = 0;
   uint64_t time_ns = 0;   // of CLOCK_MONOTONIC
-  uint64_t address = 0;   // of Writes and Reads, in the peer's memory; of kOffered, in ours
-  uint64_t read = 0;      // of a Read and of its data: which of the connection's
-  uint32_t key = 0;       // of Writes and Reads; of a Send, the key that it invalidates
+  uint64_t address = 0;   // Writes and Reads: in the peer's memory; kOffered: in ours
+  uint64_t read = 0;      // Reads and their data: the number of the Read on the connection
+  uint32_t key = 0;       // Writes and Reads; a Send: the key that it invalidates
   uint32_t length = 0;    // of the message
-  uint32_t captured = 0;  // so many bytes of it follow
+  uint32_t captured = 0;  // how many of its bytes follow
   What what = What::kSkip;
   bool invalidates = false;
   bool outbound = false;  // of a connection: this end asked for it
@@ -48,13 +48,13 @@ struct CaptureEvent {
 };
 static_assert(sizeof(CaptureEvent) % alignof(CaptureEvent) == 0);
 
-// What the bytes behind a kConnection are: text, since events outlive what a Peer refers to.
+// The bytes after a kConnection event: text, since events outlive what a Peer refers to.
 std::string describe(const Peer& peer);
 
 class Frames {
  public:
-  // out() has the file's first block. Added to an event's time, `real_minus_monotonic_ns` gives the
-  // time of day.
+  // out() has the file's first block. `real_minus_monotonic_ns`, added to an event's time, gives
+  // the time of day.
   explicit Frames(int64_t real_minus_monotonic_ns);
 
   void add(const CaptureEvent& event);
@@ -69,7 +69,7 @@ class Frames {
     std::array<uint8_t, 16> address = {};  // IPv4: the first four
     uint32_t queue_pair = 0;
     uint32_t psn = 0;  // of the next request to it
-    // Reads of it whose data is to come, by CaptureEvent::read: where their numbers begin.
+    // Its Reads whose data is still to come, by CaptureEvent::read: where their numbers begin.
     std::unordered_map<uint64_t, uint32_t> reads;
   };
   struct Connection {
@@ -87,7 +87,7 @@ class Frames {
     std::span<const std::byte> in_first = {}, in_last = {}, in_only = {};  // further headers
     bool inbound = false;
     uint32_t psn = 0;
-    std::string_view comment = {};  // of the first
+    std::string_view comment = {};  // of the first packet
   };
 
   void meet(const CaptureEvent& event);
@@ -102,7 +102,7 @@ class Frames {
                   uint8_t opcode, uint32_t psn, std::span<const std::byte> extended,
                   uint32_t length, std::span<const std::byte> captured, bool first);
 
-  // Building blocks, at the back of out_.
+  // Building blocks, appended to out_.
   template <typename T>
   void put(const T& value) {  // in this machine's byte order, as pcapng allows
     put(std::as_bytes(std::span(&value, 1)));

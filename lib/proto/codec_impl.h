@@ -81,14 +81,10 @@ class Writer {
 };
 
 // The three chunk lists, which have the same bytes in every version (RFC 5666 section 4.3).
-//
+
 // Reads the lists; what is left in `in` afterwards is inline. If the result is not kOk, the lists
 // are not valid XDR. `breach` is the first limit that they exceed, in the order of version 2's
 // errors (V2D4-ERR-18), or kOk. After a breach `lists` has only the part that is within the limits.
-
-// Reads the lists; what is left in `in` afterwards is inline. Not kOk: the lists are not valid XDR.
-// `breach` is the first limit that they exceed, in the order of version 2's errors (V2D4-ERR-18),
-// or kOk. After a breach `lists` has only the part that is within the limits.
 Verdict parse_lists(Cursor& in, const Limits& limits, ChunkLists& lists, Verdict& breach);
 
 // Returns whether the chunks make a message. The header must have no breach and a known direction;

@@ -15,8 +15,6 @@ namespace rrdk::proto {
 
 // The contents of the connection manager's private data: our sizes (RFC 8797), and why a connection
 // is rejected.
-//
-// RFC 8797: eight octets that tell the peer our sizes.
 
 // RFC 8797: eight octets that tell the peer our sizes.
 constexpr uint32_t kPrivateDataLength = 8;

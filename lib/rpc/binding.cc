@@ -6,7 +6,7 @@ namespace rrdk {
 
 namespace {
 
-// What is wrong with one entry; null if nothing is.
+// Returns what is wrong with one entry; null if nothing is wrong.
 const char* fault(const ProcedureBinding& entry) {
   if (entry.name == nullptr || *entry.name == '\0')
     return "has no name";

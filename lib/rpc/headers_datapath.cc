@@ -40,7 +40,8 @@ bool decode_plain(Decoder& in, CallHeader& header) noexcept {
   return true;
 }
 
-// False when its length is above RFC 5531's limit; otherwise ok() tells whether it was all there.
+// Returns false if its length is above RFC 5531's limit; otherwise ok() tells whether it is
+// complete.
 bool decode_auth(Decoder& in, Credential& auth) noexcept {
   auth.flavor = static_cast<AuthFlavor>(in.get_u32());
   uint32_t length = in.get_u32();
@@ -100,7 +101,7 @@ void encode_call(Encoder& out, uint32_t xid, const CallTarget& target,
 
 }  // namespace rrdk::rpc
 
-// Credentials into wire form, which is done once for a connection, and out of it, for each call.
+// Writes credentials in wire form, once for a connection, and reads them, for each call.
 
 namespace rrdk {
 
@@ -164,7 +165,7 @@ void PreparedAuth::put_padded(std::span<const std::byte> bytes) noexcept {
 
 PreparedAuth::PreparedAuth(const AuthSys& identity) noexcept {
   put_u32(static_cast<uint32_t>(AuthFlavor::kSys));
-  put_u32(0);  // the body's length, known at the end
+  put_u32(0);  // the body's length, set at the end
   put_u32(identity.stamp);
   std::string_view name = identity.machine_name();
   put_u32(static_cast<uint32_t>(name.size()));
@@ -188,7 +189,7 @@ std::optional<PreparedAuth> PreparedAuth::opaque(AuthFlavor flavor,
   return auth;
 }
 
-// decode_call() takes no body that is longer than kMaxAuthBody.
+// decode_call() accepts no body that is longer than kMaxAuthBody.
 Principal::Principal(const Credential& credential) noexcept {
   constexpr uint32_t kStamp = 4;
   AuthSys sys;

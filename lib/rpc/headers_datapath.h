@@ -1,5 +1,5 @@
 // The headers of RPC calls and replies (RFC 5531 section 9): everything before arguments and
-// results; credentials in wire form; and constant words of headers of either kind.
+// results; credentials in wire form; and the constant words of both kinds of header.
 #pragma once
 
 #include <array>
@@ -25,10 +25,10 @@ struct CallHeader {
   Credential verifier;
 };
 
-// What became of a header, and so what to answer.
+// The result of decoding a call's header, which determines the answer.
 enum class CallVerdict : uint8_t {
-  kOk,             // the decoder stands at the arguments
-  kNotACall,       // no XID, or no call: there is nothing that could be answered
+  kOk,             // the decoder is at the arguments
+  kNotACall,       // no XID, or not a call: it cannot be answered
   kRpcMismatch,    // another RPC version: RPC_MISMATCH, 2 to 2
   kGarbage,        // ends inside the header: GARBAGE_ARGS, so that the caller need not wait
   kBadCredential,  // longer than 400 bytes: AUTH_BADCRED
@@ -37,8 +37,9 @@ enum class CallVerdict : uint8_t {
 
 const char* to_string(CallVerdict verdict) noexcept;
 
-// From the message's first byte. With any verdict but kNotACall `header.xid` is the call's.
-// Credentials are views into the message; what is in their bodies is not judged here.
+// Decodes from the message's first byte. With any verdict except kNotACall, `header.xid` is the
+// call's. Credentials are views into the message; the contents of their bodies are not checked
+// here.
 CallVerdict decode_call(Decoder& in, CallHeader& header) noexcept;
 
 struct CallTarget {
@@ -52,7 +53,7 @@ struct CallTarget {
 void encode_call(Encoder& out, uint32_t xid, const CallTarget& target,
                  std::span<const std::byte> credential) noexcept;
 
-// Headers' constant words in wire form, so that they are compared and copied at once.
+// Constant words of headers in wire form, so that they are compared and copied at once.
 template <typename... Values>
 constexpr std::array<std::byte, 4 * sizeof...(Values)> words(Values... values) {
   std::array<std::byte, 4 * sizeof...(Values)> bytes = {};
@@ -71,7 +72,7 @@ class PreparedAuth {
  public:
   PreparedAuth() = default;
   explicit PreparedAuth(const AuthSys& identity) noexcept;
-  // Any flavour. Empty optional when the body is longer than kMaxAuthBody.
+  // Any flavour. Returns nothing if the body is longer than kMaxAuthBody.
   static std::optional<PreparedAuth> opaque(AuthFlavor flavor,
                                             std::span<const std::byte> body) noexcept;
 
@@ -86,8 +87,8 @@ class PreparedAuth {
 };
 
 // The caller that a credential names, as bytes that are the same however often that caller repeats
-// a call. What a client may write anew each time is left out: the stamp of AUTH_SYS. A body that
-// cannot be read as its flavour says is taken as it is. RPCSEC_GSS belongs here once calls are
+// a call. What a client may change each time is left out: the stamp of AUTH_SYS. A body that cannot
+// be parsed as its flavour requires is taken as it is. RPCSEC_GSS belongs here once calls are
 // authenticated by it: the principal of its context, and not its sequence number.
 class Principal {
  public:
@@ -102,33 +103,35 @@ class Principal {
   size_t length_ = kHead;
 };
 
-// Whether a body that comes with it is transformed as a whole: RPCSEC_GSS with integrity or privacy
-// (RFC 2203 section 5.3.1). No item of such a body can have moved by itself (SEC-04).
+// Whether a body with this credential is transformed as a whole: RPCSEC_GSS with integrity or
+// privacy (RFC 2203 section 5.3.1). No item of such a body can be moved separately (SEC-04).
 bool transforms_body(const Credential& credential) noexcept;
 
 // The header of a reply: everything before the results.
+//
+// The three statuses determine which fields are meaningful, as on the wire.
 
 // Which fields mean something follows from the three statuses, as on the wire.
 struct ReplyHeader {
   uint32_t xid = 0;
   ReplyStat reply_stat = ReplyStat::kAccepted;
-  AcceptStat accept_stat = AcceptStat::kSuccess;      // accepted
-  Credential verifier;                                // accepted
-  RejectStat reject_stat = RejectStat::kRpcMismatch;  // denied
-  AuthStat auth_stat = AuthStat::kOk;                 // denied, AUTH_ERROR
-  uint32_t mismatch_low = 0;                          // PROG_MISMATCH or RPC_MISMATCH
+  AcceptStat accept_stat = AcceptStat::kSuccess;      // if accepted
+  Credential verifier;                                // if accepted
+  RejectStat reject_stat = RejectStat::kRpcMismatch;  // if denied
+  AuthStat auth_stat = AuthStat::kOk;                 // if denied with AUTH_ERROR
+  uint32_t mismatch_low = 0;                          // with PROG_MISMATCH or RPC_MISMATCH
   uint32_t mismatch_high = 0;
 };
 
-// From the message's first byte; with SUCCESS the decoder then stands at the results. False when it
-// is no reply or not a whole one, or has a status that RFC 5531 does not define. An unknown
-// auth_stat is taken as it is: security flavours add their own.
+// Decodes from the message's first byte; with SUCCESS the decoder is then at the results. Returns
+// false if it is not a complete reply, or has a status that RFC 5531 does not define. An unknown
+// auth_stat is taken as it is, since security flavours add their own.
 bool decode_reply(Decoder& in, ReplyHeader& header) noexcept;
 
-// What a well-formed reply means to the caller.
+// Returns what a well-formed reply means to the caller.
 CallStatus call_status(const ReplyHeader& header) noexcept;
 
-// Each writes a whole reply header, with an AUTH_NONE verifier where there is one.
+// Each writes a whole reply header, with an AUTH_NONE verifier if the header has one.
 void encode_success(Encoder& out, uint32_t xid) noexcept;  // the results follow
 // Any accept_stat; `low` and `high` are written with PROG_MISMATCH only.
 void encode_accepted(Encoder& out, uint32_t xid, AcceptStat status, uint32_t low = 0,
@@ -136,8 +139,8 @@ void encode_accepted(Encoder& out, uint32_t xid, AcceptStat status, uint32_t low
 void encode_rpc_mismatch(Encoder& out, uint32_t xid) noexcept;
 void encode_auth_error(Encoder& out, uint32_t xid, AuthStat reason) noexcept;
 
-// The answer to a call whose header was refused. False, and nothing is written, when it cannot be
-// answered (kNotACall) or was not refused.
+// Writes the answer to a call whose header was refused. Returns false, and writes nothing, if the
+// call cannot be answered (kNotACall) or was not refused.
 bool encode_refusal(Encoder& out, uint32_t xid, CallVerdict verdict) noexcept;
 
 }  // namespace rrdk::rpc

@@ -1,4 +1,4 @@
-// Names of procedures, as log lines and metrics have them.
+// Names of procedures, as in log lines and metrics.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace rrdk::rpc {
 
-// "READ of blk"
+// For example "READ of blk".
 std::string name_of(const Binding& binding, uint32_t procedure);
 
 }  // namespace rrdk::rpc

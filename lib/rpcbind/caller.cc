@@ -44,7 +44,7 @@ int poll_ms(uint64_t now_ns, uint64_t until_ns) {
   return static_cast<int>(std::min<uint64_t>((until_ns - now_ns) / kMillisecondNs + 1, 1000));
 }
 
-// Until the socket is ready. kTimeout: it was not.
+// Waits until the socket is ready. Returns kTimeout if it was not.
 Result<void> wait_for(int socket, short events, uint64_t deadline_ns) {
   for (;;) {
     uint64_t now = base::Tsc::now_ns();
@@ -66,8 +66,8 @@ Result<base::Fd> make_socket(int family) {
   return socket;
 }
 
-// Attempts at the addresses of a host, which overlap (RFC 8305 section 5): one that does not answer
-// must not take the time of the others.
+// Attempts at the addresses of a host, which overlap (RFC 8305 section 5): an address that does not
+// answer must not use up the time of the others.
 class Attempts {
  public:
   struct Connected {
@@ -80,7 +80,8 @@ class Attempts {
   // Addresses that may still connect.
   size_t left() const { return left_.size() + open_.size(); }
 
-  // The next connection that comes about; else the error of the last address that said no.
+  // Returns the next connection that is established; otherwise the error of the last address that
+  // failed.
   Result<Connected> next(uint64_t deadline_ns) {
     while (!connected_) {
       const uint64_t now = base::Tsc::now_ns();
@@ -95,7 +96,7 @@ class Attempts {
                !waited)
         return tl::unexpected(waited.error());
     }
-    next_ns_ = 0;  // when the caller comes again, this one was in vain
+    next_ns_ = 0;  // if the caller comes again, this one was useless
     return *std::exchange(connected_, std::nullopt);
   }
 
@@ -157,7 +158,7 @@ class Attempts {
   Error last_;
 };
 
-// In one piece: what is sent in several may wait for the peer's acknowledgements.
+// In one piece: a record that is sent in several pieces may wait for the peer's acknowledgements.
 std::vector<std::byte> make_record(uint32_t xid, const rpc::CallTarget& target,
                                    std::span<const std::byte> credential,
                                    const TcpArguments& args) {
@@ -185,7 +186,7 @@ Result<void> Caller::ask_host(const std::string& what, const std::string& host, 
   Result<void> asked;
   while (attempts.left() != 0) {
     Result<Attempts::Connected> made = attempts.next(terms.deadline_ns);
-    if (!made)  // what an address did that took a call says more
+    if (!made)  // the result of an address that took a call says more
       return asked ? fail(made.error().code, peer + ": " + made.error().message) : asked;
     Caller caller(std::move(made->socket), made->far, peer, terms);
     const uint64_t now = base::Tsc::now_ns();
@@ -209,7 +210,7 @@ Result<Caller> Caller::connect_local(const std::string& path, const Terms& terms
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, path.data(), path.size());
   if (::connect(socket->get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
-    // EAGAIN, for one, is an rpcbind that has no time now.
+    // EAGAIN, for example, means an rpcbind that is busy.
     return fail(errno == ENOENT || errno == ECONNREFUSED ? Errc::kNotFound : code_of(errno),
                 "no rpcbind answers on this host at " + path + " (" + base::system_message(errno) +
                     "): start it, or do without");
@@ -243,7 +244,7 @@ Result<void> Caller::send(std::span<const std::byte> bytes) {
 
 Result<void> Caller::receive(std::span<std::byte> bytes) {
   while (!bytes.empty()) {
-    // Also when there is always a byte: the deadline counts.
+    // Also if there is always a byte to read: the deadline counts.
     if (Result<void> ready = wait(POLLIN); !ready)
       return ready;
     ssize_t got = ::recv(socket_.get(), bytes.data(), bytes.size(), 0);
@@ -265,7 +266,8 @@ Result<std::vector<std::byte>> Caller::receive_record() {
       return tl::unexpected(got.error());
     word = xdr::load_u32(mark.data());
     size_t length = word & ~kLastFragment;
-    if (length == 0 && (word & kLastFragment) == 0)  // no sender makes them; they could go on
+    // no sender makes such fragments, which could go on for ever
+    if (length == 0 && (word & kLastFragment) == 0)
       return tl::unexpected(not_a_peer("it sends empty fragments"));
     if (length > terms_.longest_reply - record.size())
       return tl::unexpected(not_a_peer("its answer is longer than any that is expected"));

@@ -1,6 +1,6 @@
-// Calls over a stream socket (RFC 5531 section 11, record marking), which end in time and in size
-// whatever is at the other end. libtirpc's calls wait for each read anew, and keep lists of any
-// length.
+// Calls over a stream socket (RFC 5531 section 11, record marking), with limits on time and size
+// whatever the peer does. In contrast, libtirpc's calls wait anew for each read, and keep lists of
+// any length.
 #pragma once
 
 #include <cstddef>
@@ -21,10 +21,10 @@
 
 namespace rrdk::rpcbind {
 
-// A reply, decoded as far as its results.
+// A reply, decoded up to its results.
 struct Reply {
   std::vector<std::byte> message;
-  std::unique_ptr<Fragment> whole;  // of it, for `results`
+  std::unique_ptr<Fragment> whole;  // the message, for `results`
   rpc::ReplyHeader header;
   Decoder results;
 };
@@ -38,20 +38,21 @@ struct Terms {
 class Caller {
  public:
   using Calls = std::function<Result<void>(Caller&)>;
-  // Makes calls at the address of the host that connects first (RFC 8305). While they end by
-  // kTimeout or kConnectionLost they are made anew at the next one. Each address has an equal share
-  // of the time that is left. `what` names the service in messages. Errors: kNotFound, kRefused,
+  // Makes calls at the address of the host that connects first (RFC 8305). If they end with
+  // kTimeout or kConnectionLost they are made again at the next address. Each address has an equal
+  // share of the remaining time. `what` names the service in messages. Errors: kNotFound, kRefused,
   // kTimeout, kConnectionLost, kSystem, and those of `calls`.
   static Result<void> ask_host(const std::string& what, const std::string& host, uint16_t port,
                                const Terms& terms, const Calls& calls);
-  // This host's rpcbind, which asks the kernel who calls. Errors: kNotFound, kSystem.
+  // Connects to this host's rpcbind, which asks the kernel about its caller. Errors: kNotFound,
+  // kSystem.
   static Result<Caller> connect_local(const std::string& path, const Terms& terms);
 
-  // Where it is; empty: on this host.
+  // The address of the peer; empty: on this host.
   const base::SocketAddress& far() const noexcept { return far_; }
   const std::string& peer() const noexcept { return peer_; }
-  // One call. Any well-formed reply is taken. Errors: kTimeout, kConnectionLost, kNotAPeer,
-  // kSystem.
+  // Makes one call. Any well-formed reply is returned. Errors: kTimeout, kConnectionLost,
+  // kNotAPeer, kSystem.
   Result<Reply> call(const rpc::CallTarget& target, const TcpArguments& args);
   Error not_a_peer(std::string_view why) const;
 

@@ -37,7 +37,7 @@ bool is_address(int family, const std::string& host) {
   return ::inet_pton(family, host.c_str(), &unused) == 1;
 }
 
-// Without a scope, which means nothing on another host.
+// Without a scope, which has no meaning on another host.
 std::string bare(const std::string& host) {
   return host.substr(0, host.find('%'));
 }
@@ -99,7 +99,7 @@ Result<HostAndPort> parse_universal_address(const std::string& address) {
 
 namespace rpcbind {
 
-// What is listed of a service over RDMA.
+// A list entry of a service over RDMA.
 struct Entry {
   std::string netid, address, owner;
 };
@@ -108,9 +108,8 @@ struct Entry {
 
 // --- what an rpcbind lists ---
 //
-// Of its procedures DUMP is the one that tells of netids other than that of the connection it is
-// asked over: common implementations of GETADDR answer for that alone, whatever netid they are
-// asked for.
+// DUMP is the only procedure that reports other netids than that of the connection: common
+// implementations of GETADDR answer only for that one, whatever netid is asked for.
 
 namespace {
 
@@ -123,7 +122,7 @@ constexpr uint32_t kProgram = 100000;  // RFC 1833
 enum class Procedure : uint32_t { kSet = 1, kUnset = 2, kDump = 4 };
 
 constexpr uint32_t kListVersions[] = {4, 3};
-constexpr size_t kLongestList = 1u << 20;  // a host's whole list is far below this
+constexpr size_t kLongestList = 1u << 20;  // a host's whole list is far smaller
 constexpr uint32_t kLongestName = 256;     // of netids, addresses and owners
 
 Result<rpcbind::Reply> call(Caller& caller, uint32_t version, Procedure procedure,
@@ -139,7 +138,7 @@ uint64_t in_ms(uint32_t time) {
   return base::Tsc::now_ns() + uint64_t{time} * 1'000'000;
 }
 
-// Goes through a list of rpcb (RFC 1833 section 2.1). Whether it was one is in.ok().
+// Parses a list of rpcb (RFC 1833 section 2.1). in.ok() tells whether it was valid.
 std::vector<Entry> entries_of(const RpcService& service, Decoder& in) {
   std::vector<Entry> entries;
   std::array<char, kLongestName> netid_store, address_store, owner_store;
@@ -191,7 +190,7 @@ namespace {
 constexpr uint32_t kPatienceMs = 5000;
 constexpr uint32_t kEntryVersion = 4;
 
-// struct rpcb (RFC 1833 section 2.1). The owner is not taken from here.
+// struct rpcb (RFC 1833 section 2.1). rpcbind does not take the owner from here.
 TcpArguments entry(const RpcService& service, const std::string& netid,
                    const std::string& address) {
   TcpArguments out;
@@ -203,7 +202,7 @@ TcpArguments entry(const RpcService& service, const std::string& netid,
   return out;
 }
 
-// Whether rpcbind did it.
+// Returns whether rpcbind made the change.
 Result<bool> change(Caller& caller, Procedure procedure, const TcpArguments& args) {
   Result<rpcbind::Reply> reply = call(caller, kEntryVersion, procedure, args);
   if (!reply)
@@ -228,8 +227,9 @@ tl::unexpected<Error> denied(const char* what, const RpcService& service,
                                      ": the entry is another user's, or only root may have one");
 }
 
-// In place of what is there. Another server may do the same at this moment: its entry, or the old
-// one's that looks for its own, comes between the two calls, and is replaced as well.
+// Replaces an existing entry. Another server may do the same at this moment: its entry, or that of
+// the old server, which checks for its own, may come between the two calls, and is replaced as
+// well.
 Result<void> replace_entry(Caller& caller, const RpcService& service, const std::string& netid,
                            const std::string& address) {
   constexpr int kTries = 3;
@@ -252,7 +252,7 @@ Result<void> remove_entry(Caller& caller, const RpcService& service, const std::
   return *gone ? Result<void>() : denied("forget", service, netid);
 }
 
-// Whether a socket at "::" has IPv4 clients, too.
+// Whether a socket at "::" also accepts IPv4 clients.
 bool takes_both_families() {
   const base::Fd socket(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
   int only_v6 = 0;
@@ -261,8 +261,8 @@ bool takes_both_families() {
          only_v6 == 0;
 }
 
-// Where a server that listens at `host` is: an entry for each. Of a name with several addresses of
-// a family the first one, since there is one entry for a netid.
+// Returns the addresses of a server that listens at `host`: one for each entry. If a name has
+// several addresses of a family, the first one, since there is one entry for a netid.
 Result<std::vector<std::string>> places_of(const std::string& host) {
   std::vector<std::string> places;
   if (bare(host) == "::" && takes_both_families())
@@ -342,7 +342,7 @@ class RpcbindListing::Impl {
     return {};
   }
 
-  // The entries and the thread are the parent's.
+  // The entries and the thread belong to the parent process.
   bool is_in_child() const { return ::getpid() != process_; }
 
   Result<void> end() {
@@ -375,7 +375,7 @@ class RpcbindListing::Impl {
   }
 
  private:
-  // As rpcbind calls it, which may know this user by another number than this process does.
+  // As rpcbind names it, which may know this user by another number than this process does.
   void note_owner(Caller& caller) {
     const std::vector<Entry> listed = list(caller, service_).value_or(std::vector<Entry>{});
     for (Entry& own : own_) {
@@ -400,8 +400,8 @@ class RpcbindListing::Impl {
     }
   }
 
-  // An rpcbind that does not answer is asked again the next time. An entry that somebody else has
-  // made in place of ours stays.
+  // If an rpcbind does not answer, it is asked again the next time. An entry that another server
+  // has made in place of ours stays.
   void look() {
     Result<Caller> caller = connect_local(options_.socket);
     if (!caller)
@@ -439,7 +439,7 @@ class RpcbindListing::Impl {
   const RpcService service_;
   const RpcbindListingOptions options_;
   const pid_t process_ = ::getpid();
-  std::vector<Entry> own_;  // not changed while the thread runs, but by it
+  std::vector<Entry> own_;  // while the thread runs, only the thread changes it
   std::mutex mutex_;
   std::condition_variable ends_;
   bool ending_ = false;
@@ -483,9 +483,9 @@ std::optional<HostAndPort> listed_under(const std::vector<Entry>& entries, int f
   return std::nullopt;
 }
 
-// Which of the host's addresses leads to a service that is listed at `listed`: that very one, or
-// the one where its rpcbind answers, or another of the family; or the one that is listed, though
-// the host's name does not lead there. Empty: there is none.
+// Returns which of the host's addresses leads to a service that is listed at `listed`: the listed
+// one, or the one at which its rpcbind answers, or another of the family; or the listed one even if
+// the host's name does not lead there. Empty if there is no such address.
 std::string host_for(const std::string& listed, int family, const base::SocketAddress& rpcbind,
                      const std::vector<base::SocketAddress>& addresses) {
   std::string host = rpcbind.storage.ss_family == family ? numeric(rpcbind) : "";
@@ -498,7 +498,7 @@ std::string host_for(const std::string& listed, int family, const base::SocketAd
       host = numeric(address);
   }
   const bool is_own = listed == "0.0.0.0" || listed == "::" || listed == "::1" ||
-                      listed.starts_with("127.");  // of the other host, whoever asks
+                      listed.starts_with("127.");  // it means the other host itself
   return host.empty() && !is_own ? listed : host;
 }
 

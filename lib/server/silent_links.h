@@ -57,7 +57,7 @@ class SilentLinks {
   void give_up(Client& client);
   // Called when it has come, or when it was taken out and is not closed after all.
   void add(ServerLink& link, bool private_receives);
-  // It goes, or has been seen to have called. Nothing happens if it is not here any more.
+  // Called when it ends, or has been seen to have made a call. Does nothing if it is not here.
   void remove(ServerLink& link);
   // Takes out the connection that is to be closed for the newcomer.
   Victim take(const Newcomer& newcomer);

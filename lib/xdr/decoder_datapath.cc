@@ -34,7 +34,7 @@ void Decoder::fail() noexcept {
   rest_ = 0;
 }
 
-// Goes to where the next byte is. False when there is none.
+// Moves to the next byte. Returns false at the end.
 bool Decoder::next_fragment() noexcept {
   while (next_ == end_) {
     if (rest_ == 0)
@@ -47,7 +47,7 @@ bool Decoder::next_fragment() noexcept {
   return true;
 }
 
-// `length` is at most remaining().
+// `length` must be at most remaining().
 void Decoder::skip(uint64_t length) noexcept {
   while (length > static_cast<uint64_t>(end_ - next_)) {
     length -= static_cast<uint64_t>(end_ - next_);
@@ -151,7 +151,7 @@ ItemView Decoder::get_item(uint32_t max) noexcept {
   }
   if (!placed_.empty() && !placed_.front().empty())
     return view_placed(count);
-  // A Write chunk that came back empty: this result is in line, and the chunk was its turn.
+  // A Write chunk that came back empty: this result is inline, and uses up the chunk.
   if (!placed_.empty())
     placed_ = placed_.subspan(1);
   if (padding_.align != 0) [[unlikely]]
@@ -167,7 +167,7 @@ std::string_view Decoder::get_string(std::span<char> to) noexcept {
 
 // Skipping the padding of RFC 5666 section 3.9 (doc/compat-rfc5666.md).
 //
-// The data's count was read; its bytes come next, or the pad before them.
+// The data's count has been read; its bytes come next, or the pad before them.
 void Decoder::skip_padding(uint32_t count) noexcept {
   if (!ok_ || count < padding_.threshold)
     return;

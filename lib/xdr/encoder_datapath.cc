@@ -6,8 +6,9 @@
 
 namespace rrdk {
 
-// The stream, each buffer's used part and the limit are all multiples of four between two
-// operations. So a word never straddles buffers, and a pad always has room behind its item.
+// The length of the stream, each buffer's used part and the limit are all multiples of four between
+// two operations. So a word never straddles buffers, and there is always space for a pad after its
+// item.
 
 namespace {
 
@@ -24,8 +25,8 @@ void Message::clear() noexcept {
   borrows_ = false;
 }
 
-// Keeps the first buffer if it is of a good size. That one is always an encoder's own: an item's
-// comes after its count.
+// Keeps the first buffer if its size is suitable. That buffer always belongs to the encoder itself:
+// an item's comes after its count.
 void Message::restart_slowly(uint32_t first_size) noexcept {
   while (buffers_.size() > 1)
     buffers_.pop_back();
@@ -39,7 +40,7 @@ Encoder::Encoder(Message& message, Memory& memory, uint32_t first_size, uint64_t
     write_to(message_.buffers_.front());
 }
 
-// Whether `length` more bytes are allowed; the encoder has failed if not.
+// Returns whether `length` more bytes are allowed; if not, the encoder fails.
 bool Encoder::fits(uint64_t length) noexcept {
   if (ok() && length <= limit_ - position())
     return true;
@@ -56,7 +57,7 @@ void Encoder::finish() noexcept {
   finish_here();
 }
 
-// Begins another buffer, of `wanted` bytes if that can be had and is sensible.
+// Begins another buffer, of `wanted` bytes if that is available and sensible.
 bool Encoder::next_buffer(uint64_t wanted) noexcept {
   finish();
   uint64_t size =
@@ -81,7 +82,7 @@ void Encoder::write_to(const Buffer& buffer) noexcept {
   limit_run();
 }
 
-// Makes room for a run of `length` bytes where there is none at all.
+// Makes space for a run of `length` bytes if there is none.
 bool Encoder::room(uint32_t length) noexcept {
   if (next_ != end_ || !fits(length) || !next_buffer(length))
     return false;
@@ -114,9 +115,9 @@ void Encoder::put_fixed(std::span<const std::byte> bytes) noexcept {
   pad(bytes.size());
 }
 
-// The pad of such a run is written at once, so that the stream is as long as it has to be whatever
-// follows; more bytes of the run go into its place first. It lies right before `next_`, in the same
-// buffer, even when the piece has been finished.
+// The pad of such a run is written at once, so that the stream has a valid length whatever follows;
+// further bytes of the run overwrite it. The pad is right before `next_`, in the same buffer, even
+// if the piece has been finished.
 void Encoder::put_bytes(std::span<const std::byte> bytes) noexcept {
   if (!ok() || bytes.empty())
     return;
@@ -155,7 +156,7 @@ void Encoder::put_opaque(const ItemView& bytes) noexcept {
   pad(bytes.size());
 }
 
-// Runs before the last are whole words: a pad is implied behind the last only.
+// All runs but the last are whole words: a pad is implied only after the last.
 bool Encoder::can_refer_to(const ItemView& bytes) const noexcept {
   constexpr uint32_t kWorthIt = 4096;
   constexpr uint32_t kMostRuns = 8;
