@@ -338,9 +338,11 @@ int run_client(const Options& given, const ClientSetup& setup) {
     print_faults(faults);
   print_audit(audit);
   std::fflush(stdout);
-  std::vector<int> cpus;
-  if (setup.other_cpu >= 0)
-    cpus = {setup.cpu, setup.other_cpu};
+  std::vector<int> cpus;  // the server's only if it is ours
+  if (setup.cpu >= 0)
+    cpus.push_back(setup.cpu);
+  if (setup.cpu >= 0 && setup.page != nullptr && setup.other_cpu >= 0)
+    cpus.push_back(setup.other_cpu);
   Result<void> written =
       write_results(*setup.files, {options, setup.targets, rows, audit, setup.idle, cpus, began,
                                    connect_seconds, negotiated, knees, setup.ranks.hosts()});

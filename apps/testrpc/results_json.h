@@ -18,7 +18,7 @@ struct JsonInput {
   Results results;
   Audit audit;
   IdlePolicy idle;
-  std::vector<int> cpus;  // the client's and the server's, or another one's; empty: not pinned
+  std::vector<int> cpus;  // the client's and, with --self, the server's; empty: not pinned
   std::string began;      // in UTC, as ISO 8601 writes it
   double connect_seconds;
   ConnectionInfo negotiated;            // the first connection, when the runs began

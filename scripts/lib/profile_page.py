@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from lib import output, profile_plots
-from lib.profile_runs import (PARTS, causes, is_number, knee_doubts, limit, mark, noise, noise_remarks, outliers, run_name,
+from lib.profile_runs import (PARTS, causes, is_number, knee_doubts, limit, mark, noise, noise_remarks, outliers, run_name, server_text,
                               size_name, spread, stages, text_of, time_text, typical, warnings)
 
 HERE = Path(__file__).resolve().parent
@@ -67,7 +67,8 @@ def about(result):
     host, cpu, cpus, kernel = (text_of(machine[name]) for name in ("host", "cpu", "cpus", "kernel"))
     return [f"{result['time']} on {host}: {cpu}, {cpus} CPUs, {kernel}",
             f"testrpc {result['version']} ({result['revision']}), {result['uri'].split(':')[0]}:, cores "
-            f"{chosen.get('idle')}, pinned to CPUs {chosen.get('pinned_cpus')}"]
+            f"{chosen.get('idle')}, pinned to CPUs {chosen.get('pinned_cpus')}",
+            *([f"Called: {server_text(result)}."] if server_text(result) else [])]
 
 
 def command_line(words):

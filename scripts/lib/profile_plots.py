@@ -260,7 +260,7 @@ def calls_text(trip, parts):
     """N, of the round trip and of the server's stages, which are of fewer calls."""
     counts = [part["calls"] for part in ([trip] if trip else []) + [part for part in parts if part["side"] == "server"]
               if is_number(part.get("calls"))]
-    return f"\nN = {', '.join(f'{n:,}' for n in dict.fromkeys(counts))}" if counts else ""
+    return f"N = {', '.join(f'{n:,}' for n in dict.fromkeys(counts))}" if counts else ""
 
 
 def waterfall(runs):
@@ -288,7 +288,8 @@ def waterfall(runs):
         axis.xaxis.set_major_formatter(FuncFormatter(lambda ns, _: "0" if ns == 0 else time_text(ns)))
         axis.grid(True, axis="x", color=GRID, linewidth=0.7)
         axis.set_axisbelow(True)
-        axis.set_title(title + calls_text(trip, parts))
+        axis.set_title(title)
+        axis.set_xlabel(calls_text(trip, parts), fontsize=8)
     warn(figure, [run for run in runs if any(stages(run))])
     sides = [side for side in SIDES if any(part["side"] == side for _, _, parts in shown for part in parts)]
     legend_above(chart, axes[0], [plt.Rectangle((0, 0), 1, 1, color=SIDES[side]) for side in sides], sides)

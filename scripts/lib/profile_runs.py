@@ -378,6 +378,13 @@ def samples(runs):
             yield {"rate": run["rpc_per_s"], "p50_ns": run["latency_ns"]["p50"], "p99_ns": run["latency_ns"].get("p99")}
 
 
+def server_text(result):
+    """Of another server than that of --self, who it is; results that are older do not tell."""
+    if result["options"].get("server", {}) is not None:
+        return ""
+    return f"server {text_of(result['uri'])}, of whose host nothing is known"
+
+
 def environments(results, names):
     """A line for each side: what it was measured with, and where."""
     lines = []
@@ -385,7 +392,8 @@ def environments(results, names):
         machine = result["environment"]
         lines.append(f"{side}: {name}: {result['time']}, {machine['host']}, {machine['cpu']}, {machine['cpus']} CPUs, "
                      f"{machine['kernel']}, testrpc {result['version']} ({result['revision']}), "
-                     f"{result['options'].get('idle')}, CPUs {result['options'].get('pinned_cpus')}")
+                     f"{result['options'].get('idle')}, CPUs {result['options'].get('pinned_cpus')}"
+                     + (f", {server_text(result)}" if server_text(result) else ""))
     return lines
 
 

@@ -314,6 +314,15 @@ class Loops(harness.Case):
         """The CPUs that the main thread may use."""
         return os.sched_getaffinity(process.pid)
 
+    def test_the_record_has_the_clients_cpu_and_not_that_of_the_probe(self):
+        cpu = min(os.sched_getaffinity(0))
+        server = self.start_server("--idle", "adaptive")
+        self.assert_status(self.run_testrpc("--client", self.uri, "--cpu", cpu, "--engine", "null", "--count", "5",
+                                            "--json", self.json_path), 0)
+        options = self.result()["options"]
+        self.assertEqual((options["pinned_cpus"], options["server"]), ([cpu], None))
+        self.stop_server(server)
+
     def test_two_of_eals_cores_on_one_cpu_are_one_cpu(self):
         cpu = min(os.sched_getaffinity(0))
         process = self.run_testrpc("--lcores", f"(0,1)@{cpu}", "--", "--self", "--engine", "null", "--count", "5")

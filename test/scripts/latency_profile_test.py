@@ -283,6 +283,14 @@ class Program(unittest.TestCase):
         self.run_program("--from", quiet, "--out", "out")
         self.assertNotIn("disturbed, for example", "".join(self.page("index.html").words))
 
+    def test_a_page_of_another_server_names_it(self):
+        other = result({}, uri="iwarp://10.6.0.1:20049", options={**RESULT["options"], "server": None})
+        self.run_program("--from", self.write("a.json", other), "--out", "out")
+        words = "".join(self.page("index.html").words)
+        self.assertIn("Called: server iwarp://10.6.0.1:20049, of whose host nothing is known.", words)
+        run = self.run_program("--compare", "a.json", "a.json", "--out", "out")
+        self.assertEqual(run.stdout.count("server iwarp://10.6.0.1:20049, of whose host nothing is known"), 2)
+
     def test_a_knee_carries_its_doubts(self):
         whole = json.loads(WHOLE.read_text())
         [knee] = whole["knees"]
