@@ -384,6 +384,28 @@ rrdk_errc rrdk_caller_set_auth(rrdk_caller* caller, uint32_t flavor, const void*
                  error);
 }
 
+rrdk_errc rrdk_credential_create_auth_sys(const rrdk_auth_sys* identity,
+                                          rrdk_credential** credential, rrdk_error* error) {
+  if (c::lacks(credential, {{identity, "the identity"}}, error))
+    return RRDK_E_INVALID_ARGUMENT;
+  return c::give(c::auth_sys_of(*identity), credential, error,
+                 [](const AuthSys& sys) { return new rrdk_credential{SharedCredential(sys)}; });
+}
+
+rrdk_errc rrdk_credential_create(uint32_t flavor, const void* body, size_t length,
+                                 rrdk_credential** credential, rrdk_error* error) {
+  if (c::lacks(credential, {}, error))
+    return RRDK_E_INVALID_ARGUMENT;
+  return c::give(SharedCredential::make(static_cast<AuthFlavor>(flavor),
+                                        {static_cast<const std::byte*>(body), length}),
+                 credential, error,
+                 [](SharedCredential made) { return new rrdk_credential{std::move(made)}; });
+}
+
+void rrdk_credential_destroy(rrdk_credential* credential) {
+  delete credential;
+}
+
 rrdk_call* rrdk_call_create(rrdk_caller* caller) {
   if (caller == nullptr)  // its connection has been destroyed
     return nullptr;

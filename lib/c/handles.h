@@ -21,6 +21,10 @@
 
 static_assert(sizeof(uintptr_t) == sizeof(uint64_t));
 
+struct rrdk_credential {
+  rrdk::SharedCredential shared;
+};
+
 // A Call, and the callback for its end. There are two places for the callback: a submit() that is
 // refused, because the call is in flight, has written to the place that the call in flight does not
 // use.

@@ -365,6 +365,49 @@ uint32_t Caller::core() const noexcept {
   return impl_->core().index();
 }
 
+SharedCredential::SharedCredential(const AuthSys& identity)
+    : prepared_(std::make_shared<const rpc::PreparedAuth>(identity)) {}
+
+Result<SharedCredential> SharedCredential::make(AuthFlavor flavor,
+                                                std::span<const std::byte> body) {
+  const auto prepared = rpc::PreparedAuth::opaque(flavor, body);
+  if (!prepared)
+    return fail(Errc::kInvalidArgument, "a credential of " + std::to_string(body.size()) +
+                                            " bytes is longer than " +
+                                            std::to_string(kMaxAuthBody));
+  SharedCredential made;
+  made.prepared_ = std::make_shared<const rpc::PreparedAuth>(*prepared);
+  return made;
+}
+
+// The header of a call that has begun is written anew, as long as there is nothing behind it.
+void Call::Impl::use_credential(std::shared_ptr<const rpc::PreparedAuth> wanted,
+                                bool own) noexcept {
+  if (in_flight.load(std::memory_order_acquire) || caller.retired() || base::forked) [[unlikely]] {
+    refuse_begin();
+    return;
+  }
+  if (own ? has_own_credential && wanted == credential : !has_own_credential)
+    return;
+  const bool has_arguments = begun && args->position() != head;
+  has_own_credential = own;
+  credential = std::move(wanted);
+  credential_version = 0;
+  head = 0;
+  if (has_arguments)
+    args->fail();
+  else if (begun)
+    begin_anew(*binding.load(std::memory_order_relaxed), procedure.load(std::memory_order_relaxed));
+}
+
+void Call::set_credential(const SharedCredential& credential) noexcept {
+  impl_->use_credential(credential.prepared_, true);
+}
+
+void Call::reset_credential() noexcept {
+  impl_->use_credential(nullptr, false);
+}
+
 void Caller::set_auth_sys(const AuthSys& identity) {
   impl_->set_credential(rpc::PreparedAuth(identity));
 }

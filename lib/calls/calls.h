@@ -120,6 +120,8 @@ struct Call::Impl : engine::OutgoingCall, runtime::WorkItem {
   bool is_for(const Binding& its, uint32_t its_procedure) const noexcept;
   [[gnu::noinline]] void begin_anew(const Binding& its, uint32_t its_procedure) noexcept;
   void drop_extras() noexcept;
+  // `own`: its own credential, null for AUTH_NONE; else the caller's.
+  void use_credential(std::shared_ptr<const rpc::PreparedAuth> wanted, bool own) noexcept;
   Impl* add_extra() noexcept;
   Impl* add_to_reply() noexcept;
   bool has_space(size_t segments) noexcept;
@@ -182,9 +184,10 @@ struct Call::Impl : engine::OutgoingCall, runtime::WorkItem {
   const ProcedureBinding* entry = nullptr;  // of the procedure; null: it has none
   std::shared_ptr<const rpc::PreparedAuth> credential;
   uint64_t variable_reply = 0;
-  uint32_t growth = 0;     // of the transformed reply
-  uint32_t num_rooms = 0;  // offered, in chunks->results
-  uint32_t num_spans = 0;  // of these, in chunks->spans
+  uint32_t growth = 0;              // of the transformed reply
+  uint32_t num_rooms = 0;           // offered, in chunks->results
+  uint32_t num_spans = 0;           // of these, in chunks->spans
+  bool has_own_credential = false;  // else the caller's
   bool binding_ok = false;
   bool transformed = false;               // forbid_ddp()
   CallStatus bad_room = CallStatus::kOk;  // why it cannot be sent with the memory that was offered

@@ -35,7 +35,7 @@ bool Call::Impl::is_for(const Binding& its, uint32_t its_procedure) const noexce
   return head != 0 && binding.load(std::memory_order_relaxed) == &its &&
          checked_procedures == its.procedures.data() && program == its.program &&
          version == its.version && procedure.load(std::memory_order_relaxed) == its_procedure &&
-         credential_version == caller.credential_version();
+         (has_own_credential || credential_version == caller.credential_version());
 }
 
 void Call::Impl::begin_anew(const Binding& its, uint32_t its_procedure) noexcept {
@@ -44,7 +44,7 @@ void Call::Impl::begin_anew(const Binding& its, uint32_t its_procedure) noexcept
     binding_ok = caller.accepts(its);
     checked_procedures = its.procedures.data();
   }
-  if (credential_version != caller.credential_version())
+  if (!has_own_credential && credential_version != caller.credential_version())
     caller.take_credential(*this);
   binding.store(&its, std::memory_order_relaxed);
   procedure.store(its_procedure, std::memory_order_relaxed);

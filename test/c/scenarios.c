@@ -883,6 +883,7 @@ static const char* nothing_is_missed(struct world* w) {
   rrdk_registered_memory* registered = NULL;
   rrdk_timer* timer = NULL;
   rrdk_telemetry* telemetry = NULL;
+  rrdk_credential* credential = NULL;
   const rrdk_auth_sys identity = {.uid = 1};
   CHECK_MISSING(rrdk_ensure_eal(NULL, 1, &error), "the array of EAL's arguments");
   CHECK_MISSING(rrdk_memory_create(NULL, NULL, &error), "where the handle is to go");
@@ -909,6 +910,7 @@ static const char* nothing_is_missed(struct world* w) {
   CHECK_MISSING(rrdk_client_set_auth_sys(w->client, NULL, &error), "the identity");
   CHECK_MISSING(rrdk_caller_set_auth_sys(NULL, &identity, &error), "the caller");
   CHECK_MISSING(rrdk_caller_set_auth(NULL, 0, NULL, 0, &error), "the caller");
+  CHECK_MISSING(rrdk_credential_create_auth_sys(NULL, &credential, &error), "the identity");
   CHECK_MISSING(rrdk_connect(NULL, w->uri, NULL, none, &error), "the client");
   CHECK_MISSING(rrdk_connect_start(w->client, NULL, NULL, none, &error), "the URI to connect to");
   CHECK_MISSING(rrdk_server_create(NULL, NULL, &server, &error), "the runtime");
@@ -1047,6 +1049,19 @@ const char* credentials(const char* uri) {
   CHECK(run(&w) == RRDK_CALL_OK);
   CHECK(w.site.who.uid == 2 && w.site.who.gid == 3 && w.site.who.num_gids == 2);
   CHECK(w.site.who.gids[1] == 5 && strcmp(w.site.who.machine_name, "here") == 0);
+  rrdk_credential* other;
+  me.uid = 9;
+  CHECK_OK(rrdk_credential_create_auth_sys(&me, &other, &error));
+  rrdk_call_set_credential(w.call, other);
+  rrdk_credential_destroy(other);
+  rrdk_call_begin(w.call, w.program, WHO);
+  CHECK(run(&w) == RRDK_CALL_OK && w.site.who.uid == 9);
+  rrdk_call_set_credential(w.call, NULL);
+  rrdk_call_begin(w.call, w.program, WHO);
+  CHECK(run(&w) == RRDK_CALL_OK && w.site.who.uid == 2);
+  CHECK(rrdk_credential_create(7, "", 401, &other, &error) == RRDK_E_INVALID_ARGUMENT);
+  CHECK_OK(rrdk_credential_create(0, NULL, 0, &other, &error));
+  rrdk_credential_destroy(other);
   CHECK_OK(rrdk_client_set_auth_sys(w.client, &me, &error));
   CHECK_OK(rrdk_client_set_auth(w.client, 0, NULL, 0, &error));
   CHECK(rrdk_client_set_auth(w.client, 7, NULL, 401, &error) == RRDK_E_INVALID_ARGUMENT);

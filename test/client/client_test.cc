@@ -240,6 +240,86 @@ TEST(Client, PastCredentialsAreFreed) {
   EXPECT_LT(after, before + (1u << 20));  // 20000 would be eight times as many
 }
 
+uint32_t caller_of(Call& call) {
+  call.begin(kBinding, kWho);
+  call.expect_reply(256);
+  EXPECT_EQ(call.submit_and_wait(), CallStatus::kOk);
+  return call.results().get_u32();
+}
+
+SharedCredential credential_of(uint32_t uid) {
+  AuthSys identity;
+  identity.uid = uid;
+  return SharedCredential(identity);
+}
+
+TEST(Client, CallsOfOneConnectionHaveCredentialsOfTheirOwn) {
+  World world;
+  auto connection = world.connect();
+  AuthSys everyone;
+  everyone.uid = 7;
+  connection->set_auth_sys(everyone);
+  const SharedCredential alice = credential_of(1);
+  const SharedCredential bob = credential_of(2);
+  Call first(*connection);
+  Call second(*connection);
+  first.set_credential(alice);
+  for (int round = 0; round != 3; ++round) {
+    EXPECT_EQ(caller_of(first), 1u) << "a credential stays until another one is set";
+    second.set_credential(alice);
+    EXPECT_EQ(caller_of(second), 1u);
+    second.set_credential(bob);
+    EXPECT_EQ(caller_of(second), 2u);
+    second.reset_credential();
+    EXPECT_EQ(caller_of(second), 7u);
+  }
+  everyone.uid = 8;
+  connection->set_auth_sys(everyone);
+  EXPECT_EQ(caller_of(first), 1u) << "the connection's is not asked for";
+  EXPECT_EQ(caller_of(second), 8u);
+}
+
+TEST(Client, ACredentialIsSetBeforeTheArguments) {
+  World world;
+  auto connection = world.connect();
+  const SharedCredential alice = credential_of(1);
+  Call call(*connection);
+  call.begin(kBinding, kWho);
+  call.set_credential(alice);
+  call.expect_reply(256);
+  ASSERT_EQ(call.submit_and_wait(), CallStatus::kOk);
+  EXPECT_EQ(call.results().get_u32(), 1u);
+  call.begin(kBinding, kWho).put_u32(0);
+  call.set_credential(credential_of(2));
+  EXPECT_EQ(call.submit_and_wait(), CallStatus::kInvalidCall);
+  EXPECT_EQ(caller_of(call), 2u) << "the next call has it";
+}
+
+TEST(Client, CredentialsOfCallsCostNoMemoryEachTime) {
+  World world;
+  auto connection = world.connect();
+  const SharedCredential users[] = {credential_of(1), credential_of(2)};
+  Call call(*connection);
+  const auto run = [&](uint32_t calls) {
+    for (uint32_t i = 0; i != calls; ++i) {
+      call.set_credential(users[i % 2]);
+      ASSERT_EQ(caller_of(call), i % 2 + 1);
+    }
+  };
+  run(100);
+  const size_t before = mallinfo2().uordblks;
+  run(1000);
+  EXPECT_LE(mallinfo2().uordblks, before);
+}
+
+TEST(Client, ACredentialThatIsTooLongIsRefused) {
+  const std::vector<std::byte> body(kMaxAuthBody + 1);
+  const auto refused = SharedCredential::make(AuthFlavor{7}, body);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Errc::kInvalidArgument);
+  EXPECT_TRUE(SharedCredential::make(AuthFlavor{7}, std::span(body).first(kMaxAuthBody)));
+}
+
 // Races between submit and cancel from a thread other than the core's.
 TEST(Client, CancelAtAnyMomentEndsTheCallOnce) {
   World world(Cores::kDedicated);

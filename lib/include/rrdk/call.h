@@ -29,6 +29,36 @@
 namespace rrdk {
 
 class Call;
+namespace rpc {
+class PreparedAuth;
+}
+
+/**
+ * A credential that calls carry, made once and shared by any number of calls, connections and
+ * threads: a gateway makes one per user, and gives it to the calls that it makes for that user
+ * (Call::set_credential()).
+ *
+ *   const rrdk::SharedCredential alice(identity);
+ *   call.set_credential(alice);
+ *
+ * Copies share one object, which is freed with the last of them; the last may be a Call's.
+ */
+class SharedCredential {
+ public:
+  SharedCredential() = default;  ///< AUTH_NONE
+  /** AUTH_SYS. */
+  explicit SharedCredential(const AuthSys& identity);
+  /**
+   * Any flavour; `body` is defined by the flavour. The verifier of calls stays AUTH_NONE. Errors:
+   * kInvalidArgument (more than kMaxAuthBody bytes).
+   */
+  [[nodiscard]] static Result<SharedCredential> make(AuthFlavor flavor,
+                                                     std::span<const std::byte> body);
+
+ private:
+  friend class Call;
+  std::shared_ptr<const rpc::PreparedAuth> prepared_;
+};
 
 /** The end of a connection through which Calls are made. */
 class Caller {
@@ -136,6 +166,16 @@ class Call {
    * the returned encoder accepts nothing.
    */
   Encoder& begin(const Binding& binding, uint32_t procedure) noexcept;
+  /**
+   * Sets the credential of this Call's calls, in place of the connection's
+   * (Caller::set_auth_sys()), until it is set again. Between begin() and the first argument it
+   * holds for that call already; after an argument it makes the call end with kInvalidCall. A call
+   * in flight keeps its own: this is refused then, with a log line. Nothing is allocated, and no
+   * lock is taken.
+   */
+  void set_credential(const SharedCredential& credential) noexcept;
+  /** As set_credential(): the connection's credential, as of each begin(), holds again. */
+  void reset_credential() noexcept;
   /**
    * Offers memory for the next DDP-eligible result, in stream order: a Write chunk of one segment,
    * or of several. The peer may write there until the call has ended, or, with on_released(), until

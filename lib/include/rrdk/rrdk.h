@@ -572,6 +572,17 @@ rrdk_errc rrdk_caller_set_auth_sys(rrdk_caller* caller, const rrdk_auth_sys* ide
 rrdk_errc rrdk_caller_set_auth(rrdk_caller* caller, uint32_t flavor, const void* body,
                                size_t length, rrdk_error* error);
 
+/** A credential that any number of calls share (rrdk::SharedCredential). */
+typedef struct rrdk_credential rrdk_credential;
+/** Errors: RRDK_E_INVALID_ARGUMENT (more than 16 groups, no NUL in the name). */
+rrdk_errc rrdk_credential_create_auth_sys(const rrdk_auth_sys* identity,
+                                          rrdk_credential** credential, rrdk_error* error);
+/** Errors: RRDK_E_INVALID_ARGUMENT (more than 400 bytes). */
+rrdk_errc rrdk_credential_create(uint32_t flavor, const void* body, size_t length,
+                                 rrdk_credential** credential, rrdk_error* error);
+/** Calls that have it keep it. */
+void rrdk_credential_destroy(rrdk_credential* credential);
+
 /** Called during a pass of the connection's core; the call may be begun again, or destroyed. */
 typedef void (*rrdk_completion)(rrdk_call* call, void* argument);
 
@@ -584,6 +595,8 @@ rrdk_call* rrdk_call_create(rrdk_caller* caller);
 void rrdk_call_destroy(rrdk_call* call);
 /** Returns the encoder of the arguments, valid until rrdk_call_submit(). */
 rrdk_encoder* rrdk_call_begin(rrdk_call* call, const rrdk_program* program, uint32_t procedure);
+/** As rrdk::Call::set_credential(); NULL: the connection's again. */
+void rrdk_call_set_credential(rrdk_call* call, const rrdk_credential* credential);
 
 /**
  * For use between begin and submit, as the functions of rrdk::Call with these names. The peer may
