@@ -23,7 +23,7 @@
 namespace rrdk::testrpc {
 namespace {
 
-// Goes up when a reader of the one before would be misled; doc/testrpc.md describes this one.
+// Goes up when a reader of the one before would be misled; doc/testrpc-json.md describes this one.
 constexpr int kSchema = 2;
 
 [[gnu::format(printf, 2, 3)]] void append(std::string& text, const char* format, ...) {

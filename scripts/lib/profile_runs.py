@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 from numbers import Real
 
-SCHEMA = 2  # of testrpc's JSON, see doc/testrpc.md
+SCHEMA = 2  # of testrpc's JSON, see doc/testrpc-json.md
 
 # What a run was asked to do.
 OF_RUN = ("engine", "nfs_calls", "sizes", "window", "connections", "dispatch", "rate", "verify", "rpcrdma_version")
