@@ -31,10 +31,9 @@ Result<void> add_to(int epoll, int fd) {
 enum class Tokens { kNone, kSome, kOver, kBad };
 
 // Takes tokens. A packet with descriptors is left in the socket, which is not read any more, since
-// closing them could take as long as the peer likes. The end of the socket looks like an empty
-// packet.
+// the peer decides how long closing them takes. The end of the socket looks like an empty packet.
 Tokens take_tokens(int receiver) {
-  // Bounded: a peer that floods its socket only makes the next sleep a short one.
+  // Limited: a peer that floods its socket only makes the next sleep short.
   constexpr int kMostTokens = 16;
   for (int i = 0; i < kMostTokens; ++i) {
     char token;
@@ -55,10 +54,10 @@ Tokens take_tokens(int receiver) {
 
 }  // namespace
 
-// Not a datagram socket: if its other end is gone, a send() throws away what the peer has put into
-// its queue, and closes the descriptors there.
+// Not a datagram socket: if its other end is gone, a send() discards what the peer has put into its
+// queue, and closes the descriptors there.
 void wake(int wake_socket) noexcept {
-  // A full socket is as good: its reader has been woken and not yet emptied it.
+  // A full socket is equivalent: its reader has been woken and not yet emptied it.
   const char token = 0;
   (void)::send(wake_socket, &token, sizeof(token), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
@@ -82,8 +81,8 @@ Result<std::unique_ptr<CompletionQueue>> CompletionQueue::create(Counters& count
 CompletionQueue::CompletionQueue(Counters& counts, Fd own_waker, Fd wakers)
     : counts_(counts), own_waker_(std::move(own_waker)), wakers_(std::move(wakers)) {}
 
-// A new page says that nobody sleeps, even if we do. Its first peer's queue pair rings the first
-// page when it is established (QueuePair::attach()), after which the sleeper looks at all of them.
+// A new page says that nothing sleeps, even if we do. Its first peer's queue pair rings the first
+// page when it is established (QueuePair::attach()), after which the sleeper checks all pages.
 Result<CompletionQueue::UsersPage*> CompletionQueue::join_page(uid_t user) {
   const std::lock_guard lock(mutex_);
   auto found = std::ranges::find(users_, user, &UsersPage::user);
@@ -102,7 +101,7 @@ Result<CompletionQueue::UsersPage*> CompletionQueue::join_page(uid_t user) {
   return found->get();
 }
 
-// Never used again, for whomever: those who had it may write to it for as long as they like.
+// Never used again: processes that had it may write to it for any time.
 void CompletionQueue::leave_page(UsersPage& page) {
   RRDK_ASSERT(page.connections != 0);
   if (--page.connections != 0)
@@ -146,7 +145,7 @@ Result<uint32_t> CompletionQueue::add(QueuePair& qp) {
 void CompletionQueue::remove(QueuePair& qp, uint32_t bit, UsersPage* page) {
   RRDK_ASSERT(bit < kMaxQueuePairs, bit);
   const std::lock_guard lock(mutex_);
-  QueuePair* removed = &qp;  // else it was never added
+  QueuePair* removed = &qp;  // otherwise it was never added
   queue_pairs_[bit].compare_exchange_strong(removed, nullptr, std::memory_order_release);
   active_count_ = static_cast<size_t>(
       std::remove(active_.begin(), active_.begin() + active_count_, &qp) - active_.begin());

@@ -1,6 +1,6 @@
-// The completion queue: polls the queue pairs that were active lately, and learns of the others by
-// doorbell. Nothing is stored in it: completions are taken from the queue pairs' own queues, so it
-// cannot overflow.
+// The completion queue: polls the queue pairs that were active recently, and is told about the
+// others by doorbells. It stores nothing: completions are taken from the queue pairs' own queues,
+// so it cannot overflow.
 #pragma once
 
 #include <sys/types.h>
@@ -43,29 +43,31 @@ class CompletionQueue final : public fabric::CompletionQueue {
     }
   };
 
-  // Control path, any thread. The queue pair's doorbell bit; none left: kLimit.
+  // Control path, any thread. Returns the queue pair's doorbell bit. Errors: kLimit if none is
+  // left.
   Result<uint32_t> add(QueuePair& qp);
-  // By the polling thread, or while nothing polls. `page`: from join_page(), or null. It goes with
-  // its last connection.
+  // By the polling thread, or while nothing polls. `page` is from join_page(), or null. It is
+  // destroyed with its last connection.
   void remove(QueuePair& qp, uint32_t bit, UsersPage* page);
 
-  // The polling thread: a lane's user has taken so many messages.
+  // The polling thread: a lane's user has taken `messages`.
   void count_lane(uint64_t messages) noexcept { lane_messages_ += messages; }
   // The polling thread: polls `qp` from now on.
   void activate(QueuePair& qp) noexcept;
-  // Any thread: the same by way of the doorbell.
+  // Any thread: the same through the doorbell.
   void ring(uint32_t bit) noexcept;
 
-  // Control path, any thread: the doorbell page for a connection with a process of this user, which
-  // remove() leaves.
+  // Control path, any thread: returns the doorbell page for a connection with a process of this
+  // user. remove() gives it back.
   Result<UsersPage*> join_page(uid_t user);
   // Control path: what arrives at `receiver` wakes the sleeper, until ignore().
   Result<void> wake_by(int receiver);
-  // Any thread. Before `receiver` goes to be closed, which may be late.
+  // Any thread. Must be called before `receiver` is handed over to be closed, which may happen
+  // late.
   void ignore(int receiver) noexcept;
 
  private:
-  // Of so many users at once; the rest share the last. A poll looks at each page.
+  // For this many users at once; the others share the last page. A poll checks each page.
   static constexpr uint32_t kMaxPages = 64;
 
   CompletionQueue(Counters& counts, Fd own_waker, Fd wakers);
@@ -80,21 +82,21 @@ class CompletionQueue final : public fabric::CompletionQueue {
   void leave_page(UsersPage& page);
 
   Counters& counts_;
-  // The first is our own user's, and stays. Added to by the control path, taken from by the polling
-  // thread.
+  // The first is our own user's, and stays. The control path adds pages, the polling thread removes
+  // them.
   std::array<DoorbellPage*, kMaxPages> pages_{};
   std::atomic<uint32_t> num_pages_{0};
   std::vector<std::unique_ptr<UsersPage>> users_;  // of `pages_`, in that order; under `mutex_`
   Fd own_waker_;                                   // an eventfd, for our own threads
-  Fd wakers_;  // an epoll set: that, and the receiving end of each peer's wake-up socket
+  Fd wakers_;  // an epoll set: own_waker_, and the receiving end of each peer's wake-up socket
 
   std::array<QueuePair*, kMaxQueuePairs> active_;
   size_t active_count_ = 0;
-  size_t next_ = 0;     // in active_: whose turn it is
+  size_t next_ = 0;     // in active_: the one whose turn it is
   uint32_t polls_ = 0;  // for the sweep
-  uint32_t swept_ = 0;  // bit that the sweep looks at next
+  uint32_t swept_ = 0;  // bit that the sweep checks next
 
-  std::mutex mutex_;                    // of the assignment of bits, and of pages
+  std::mutex mutex_;                    // for the assignment of bits, and of pages
   std::atomic<uint32_t> bits_used_{0};  // bits from here on were never assigned
   std::array<std::atomic<QueuePair*>, kMaxQueuePairs> queue_pairs_{};
 };

@@ -10,14 +10,14 @@ namespace {
 
 // Polls without work after which a queue pair is left to its doorbell.
 constexpr uint32_t kIdlePolls = 1000;
-// One poll in so many sweeps: it looks at resting queue pairs, whatever the doorbells say, at as
-// many as it takes to have looked at all after so many sweeps.
+// One poll in this many sweeps: it checks resting queue pairs, whatever the doorbells say, in
+// portions such that all have been checked after this many sweeps.
 constexpr uint32_t kSweepInterval = 64;
 constexpr uint32_t kSweepsPerRound = 4096;
 // Messages that the user of a lane may take in one turn. The user knows whether that is too much
 // for the other queue pairs.
 constexpr uint32_t kBurst = 32;
-// And in one poll, of all queue pairs: what else the core has to do comes in between.
+// And in one poll, over all queue pairs, so that the core can do other work in between.
 constexpr uint64_t kMostInPoll = 128;
 
 }  // namespace
@@ -108,7 +108,7 @@ bool CompletionQueue::rest_all() noexcept {
 bool CompletionQueue::arm() {
   for (DoorbellPage* page : pages())
     page->sleeping.store(1, std::memory_order_seq_cst);
-  // A peer either sees that we sleep, or has rung before this looks.
+  // A peer either sees that we sleep, or has rung before this check.
   bool quiet = rest_all();
   for (DoorbellPage* page : pages())
     quiet = quiet && page->summary.load(std::memory_order_seq_cst) == 0;

@@ -1,5 +1,5 @@
-// How a queue pair becomes connected, and how it learns of its peer's end: the control thread's
-// part of QueuePair.
+// How a queue pair becomes connected, and how it learns that its peer has ended: the control
+// thread's part of QueuePair.
 #include <sys/epoll.h>
 
 #include <cerrno>
@@ -13,9 +13,9 @@ namespace rrdk::shm {
 
 namespace {
 
-// Regions told at once; others are told when they are first used.
+// Regions announced at once; others are announced when they are first used.
 constexpr size_t kEarlyRegions = 64;
-// A process that has no descriptor left for so long will not soon have one.
+// A process that has had no descriptor left for this long will not have one soon.
 constexpr std::chrono::seconds kLackTimeout{2};
 
 const char* to_text(CloseReason reason) {
@@ -71,7 +71,7 @@ Result<void> QueuePair::start_connect(PeerSocket socket, uint64_t peer_memory,
   return {};
 }
 
-// Without a socket nothing is reported of a start that failed: its caller knows.
+// Without a socket, a start that failed is not reported: its caller knows.
 Result<void> QueuePair::drop_socket(Result<void> failure) {
   socket_.reset();
   return failure;
@@ -117,12 +117,13 @@ Result<void> QueuePair::send_handshake(MessageType type, std::span<const std::by
       segment_.fd.get(), own_bells_->memory.fd.get(), wake_up_.sender.get()};
   if (send_message(socket_.get(), message, descriptors) != SendResult::kSent)
     return fail(Errc::kConnectionLost, "the peer went away during the handshake");
-  wake_up_.sender = {};  // the peer alone has it now
-  segment_.fd.reset();   // and a mapping of this, as we do
+  wake_up_.sender = {};  // only the peer has it now
+  segment_.fd.reset();   // and a mapping of the segment, as we do
   return {};
 }
 
-// Before the data path does it: then the peer has mapped most when the first message names it.
+// Before the data path does it: the peer has then mapped most regions when the first message names
+// them.
 void QueuePair::announce_all() {
   for (const OwnRegion& region : device_.regions()) {
     if (region.region.fd < 0 || region.shown() == 0)
@@ -143,7 +144,8 @@ void QueuePair::attach(Peer peer) {
   bell_ = {reinterpret_cast<DoorbellPage*>(peer_.doorbell_page.base()), peer_.doorbell_bit,
            peer_.wake_socket.get()};
   established_once_ = true;
-  // disconnect() may have been first; then the data path has ended already and we only tell.
+  // disconnect() may have come first; then the data path has ended already and we only tell the
+  // peer.
   Status connecting = Status::kConnecting;
   if (status_.compare_exchange_strong(connecting, Status::kEstablished))
     cq_.ring(bit_);
@@ -152,7 +154,7 @@ void QueuePair::attach(Peer peer) {
 }
 
 void QueuePair::on_ready() {
-  if (!established_once_)  // also when it was given up meanwhile
+  if (!established_once_)  // also if it was given up meanwhile
     return read_answers();
   if (broken_ || held_)
     return peer_gone();
@@ -167,7 +169,7 @@ void QueuePair::read_regions() {
     const std::lock_guard lock(control_mutex_);
     drained = drain_socket(left);
   }
-  // Where others were read before it, this one begins to wait now.
+  // If other packets were read before, this one begins to wait now.
   if (drained == Drained::kNoPlace && (!held_ || left != kPacketsAtOnce))
     deadline_ = Clock::now() + kLackTimeout;
   hold_socket(drained == Drained::kNoPlace);
@@ -178,8 +180,8 @@ void QueuePair::read_regions() {
     socket_broken(end_of(drained));
 }
 
-// While this process has no descriptor for what the peer says, the epoll set tells of nothing but
-// the peer's death, and each tick tries again. A message that waits for it is then looked at.
+// While this process has no descriptor for what the peer sends, the epoll set reports only the
+// peer's death, and each tick tries again. A message that waits for it is then handled.
 void QueuePair::hold_socket(bool on) {
   if (std::exchange(held_, on) == on)
     return;
@@ -256,7 +258,7 @@ void QueuePair::connect_failed(fabric::EventType type, Errc code, std::string re
   reported_ = true;
   device_.control().unwatch(socket_.get());
   device_.control().set_ticking(*this, false);
-  close_socket_half();  // the other end may have accepted by now: it sees that nobody is here
+  close_socket_half();  // the other end may have accepted by now: it sees that this end is gone
   fabric::Event event = new_event(type);
   if (message != nullptr) {
     event.private_data = message->private_data;
@@ -275,7 +277,7 @@ void QueuePair::end_data_path(End why) {
 }
 
 // The peer sent what no honest peer sends, or we cannot take it. Its socket is not read any more;
-// only the end of it tells that the peer is gone.
+// only its end shows that the peer is gone.
 void QueuePair::socket_broken(End how) {
   RRDK_ASSERT(how > End::kPeerGone, how);
   if (std::exchange(broken_, true))
@@ -293,7 +295,7 @@ void QueuePair::peer_gone() {
   if (!closed && status_.load(std::memory_order_acquire) != Status::kError)
     Counters::count(device_.counts().peers_lost);
   end_data_path(End::kPeerGone);
-  // What the peer sent before is still received: the data path has its end when that is done.
+  // What the peer sent before is still received: the data path ends when that is done.
   if (status_.load(std::memory_order_acquire) == Status::kError)
     report_disconnect();
 }
@@ -311,7 +313,7 @@ void QueuePair::report_disconnect() {
 
 Ending QueuePair::ending() const {
   End end = end_.load(std::memory_order_acquire);
-  if (end == End::kNotYet)  // the data path ends at this moment, by what we told it
+  if (end == End::kNotYet)  // the data path is ending at this moment, because of what we told it
     end = end_of_peer();
   const auto of = [](EndedBy by, std::string text) {
     return Ending{.by = by, .code = Errc::kConnectionLost, .refusal = {}, .text = std::move(text)};
@@ -356,8 +358,8 @@ void QueuePair::on_tick(Clock::time_point now) {
     device_.control().set_ticking(*this, false);
   } else if (established_once_) {
     // An honest peer publishes the key by which it reads, and checks `closed` before it trusts what
-    // it copied. So while it publishes none, none of its accesses is in progress. A peer that does
-    // not stop is waited for no longer than an honest one could take.
+    // it copied. So while it publishes no key, none of its accesses is in progress. We wait no
+    // longer for a peer that does not stop than an honest one could take.
     if (!std::exchange(closing_, true))
       deadline_ = now + kAccessTimeout;
     const bool stuck = !end_seen_ && !peer_reads(0);
@@ -368,7 +370,7 @@ void QueuePair::on_tick(Clock::time_point now) {
     report_disconnect();
   } else if (!socket_) {
     device_.control().set_ticking(*this,
-                                  false);  // never asked to connect: nobody waits for an outcome
+                                  false);  // never asked to connect: no outcome is expected
   } else if (status == Status::kError) {
     connect_failed(fabric::EventType::kConnectFailed, Errc::kShutdown, "given up here");
   } else if (now > deadline_) {

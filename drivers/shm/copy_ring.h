@@ -1,4 +1,4 @@
-// Which bytes of our copies the peer still has to take: the sender's private account of them.
+// Which bytes of our copies the peer still has to take: the sender's private record.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@ namespace rrdk::shm {
 
 class CopyRing {
  public:
-  // `bytes` and `slots` are powers of two; each message in the ring has a slot of its own.
+  // `bytes` and `slots` must be powers of two. Each message in the ring has its own slot.
   CopyRing(uint32_t bytes, uint32_t slots) : bytes_(bytes), mask_(slots - 1), lent_(slots) {}
 
   bool fits(uint32_t length) const noexcept { return first_ == last_ || place(length).fits; }
-  // Where a message of `length` bytes goes, in one piece: the offset from the ring's start. It is
-  // the peer's until `number` slots are consumed. Empty: not before more is consumed.
+  // Returns where a message of `length` bytes goes, in one piece: the offset from the ring's start.
+  // The peer uses it until `number` slots are consumed. Empty until more is consumed.
   std::optional<uint32_t> take(uint32_t length, uint64_t number) noexcept {
     const std::optional<uint64_t> at = find(length);
     if (!at) [[unlikely]]
@@ -24,8 +24,8 @@ class CopyRing {
     keep(*at, length, number);
     return offset(*at);
   }
-  // The same in two steps, for a message whose length is not known yet: a place for `most` bytes,
-  // which is not taken until keep() is told how long the message is.
+  // The same in two steps, for a message whose length is not known yet: find() returns a place for
+  // `most` bytes, which is taken only when keep() gets the message's length.
   std::optional<uint64_t> find(uint32_t most) noexcept {
     RRDK_ASSERT(most <= bytes_, most);
     if (first_ == last_)
@@ -42,7 +42,7 @@ class CopyRing {
   }
   uint32_t offset(uint64_t at) const noexcept { return static_cast<uint32_t>(at & (bytes_ - 1)); }
 
-  // Where take() would put a message of `length` bytes now.
+  // Returns where take() would put a message of `length` bytes now.
   std::optional<uint32_t> next(uint32_t length) const noexcept {
     const Place place = this->place(length);
     if (!place.fits) [[unlikely]]
@@ -66,7 +66,7 @@ class CopyRing {
     bool fits;
   };
 
-  // Neighbours are written while the peer reads this one.
+  // Neighbouring bytes are written while the peer reads this message.
   static uint64_t whole_lines(uint64_t end) noexcept { return (end + kLine - 1) & ~(kLine - 1); }
 
   Place place(uint32_t length) const noexcept {
@@ -80,7 +80,7 @@ class CopyRing {
 
   const uint32_t bytes_;
   const uint32_t mask_;
-  uint64_t used_ = 0;   // the gaps at the ring's end included
+  uint64_t used_ = 0;   // including the gaps at the ring's end
   uint64_t freed_ = 0;  // of these
   uint64_t first_ = 0;
   uint64_t last_ = 0;

@@ -90,7 +90,7 @@ std::vector<OwnRegion> Device::regions() const {
 }
 
 // Peers are shown no memory with holes: their accesses would fill the holes, at their cost. So a
-// region that is used as a whole is filled here; one that is filled bit by bit is shown as far as
+// region that is used as a whole is filled here; one that is filled step by step is shown as far as
 // it is filled.
 void Device::region_added(const mem::Region& region) {
   OwnRegion own{region, 0};
@@ -152,7 +152,7 @@ std::vector<fabric::Counter> Device::counters() const {
           {"local_protection", c.local_protection}};
 }
 
-// The driver for two processes, or two halves of one, on a host: shared memory.
+// The driver for two processes, or two parts of one, on a host: shared memory.
 extern const fabric::Driver kDriver = {.scheme = kScheme, .open = Device::open, .find = find};
 
 }  // namespace rrdk::shm

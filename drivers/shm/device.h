@@ -1,4 +1,4 @@
-// The shm device, and what it counts.
+// The shm device, and its counters.
 #pragma once
 
 #include <algorithm>
@@ -19,33 +19,33 @@
 
 namespace rrdk::shm {
 
-// What went wrong or slow, by reason. Shared by a device's threads; touched only when it happens.
+// What failed or was slow, by reason. Shared by a device's threads; touched only when it happens.
 struct Counters {
   using Count = std::atomic<uint64_t>;
   Count rnr_waits{0};           // messages that found no Receive posted
   Count doorbells{0};           // rung for peers that were not polling
-  Count handshakes_refused{0};  // peers that are none, or whose memory was refused
-  Count other_versions{0};      // peers of another version of the protocol
-  Count visitors_dropped{0};    // made room for others, while they had not sent their request
+  Count handshakes_refused{0};  // processes that are not peers, or whose memory was refused
+  Count other_versions{0};      // peers with another version of the protocol
+  Count visitors_dropped{0};    // closed for others before they had sent their request
   Count visitors_refused{0};    // of a user whose descriptors take too long to close
-  Count accept_failures{0};     // the system had nothing left for another connection
-  Count broken_sockets{0};      // told us what no honest peer tells, once connected
-  Count no_descriptors{0};      // regions of peers for which this process had none left
+  Count accept_failures{0};     // the system had no resources for another connection
+  Count broken_sockets{0};      // sent what no honest peer sends, once connected
+  Count no_descriptors{0};      // regions of peers for which this process had no descriptor left
   Count too_much_memory{0};     // more of a peer's memory than may be mapped (?peer_memory=)
   Count not_mapped{0};          // regions of peers that the system did not map for us
-  Count stuck_readers{0};       // did not let go of a key that was taken from them
-  Count bad_wake_ups{0};        // wake-up sockets with what no honest peer sends
+  Count stuck_readers{0};       // peers that kept using a key that was taken from them
+  Count bad_wake_ups{0};        // wake-up sockets with contents that no honest peer sends
   Count peers_lost{0};          // sockets that ended without a close
   Count messages_too_long{0};   // did not fit the Receive
   Count bad_slots{0};           // ring slots that no honest peer writes
   Count bad_regions{0};         // pieces of messages outside the peer's regions
   Count bad_consumed{0};        // consumed counts that no honest peer writes
-  Count bad_invalidations{0};   // Send-with-Invalidate of a key that is not alive
-  Count refused_keys{0};        // Reads and Writes with a dead or unknown key
+  Count bad_invalidations{0};   // Send-with-Invalidate of an invalid key
+  Count refused_keys{0};        // Reads and Writes with an invalid or unknown key
   Count refused_rights{0};      // against the key's rights
   Count refused_bounds{0};      // outside the key's bytes
   Count bad_keys{0};            // keys whose memory the peer does not have
-  Count local_protection{0};    // our requests outside our regions
+  Count local_protection{0};    // requests of ours outside our regions
 
   static void count(Count& c) noexcept { c.fetch_add(1, std::memory_order_relaxed); }
 };
@@ -53,17 +53,18 @@ struct Counters {
 using drivers::Clock;
 using drivers::Endpoint;
 
-// A peer that has not shown within this time that it speaks our protocol is none.
+// A process that does not show within this time that it speaks our protocol is not a peer.
 constexpr std::chrono::seconds kHelloTimeout{3};
-// An access by an honest peer is a copy of at most a message; it can be preempted in the middle.
+// An access by an honest peer is a copy of at most one message; it can be preempted in the middle.
 constexpr std::chrono::seconds kAccessTimeout{2};
-// What a socket may have us do before others have their turn; epoll reports the rest again.
+// Packets that one socket may have handled before others have their turn; epoll reports the rest
+// again.
 constexpr uint32_t kPacketsAtOnce = 8;
 
 class Visitor;
 
-// A region of the device's memory. Ids of regions are used again, wire ids are not: a peer that has
-// not yet read of the end of one cannot take another for it.
+// A region of the device's memory. Ids of regions are reused; wire ids are not, so a peer that has
+// not yet read about the end of one cannot take another for it.
 struct OwnRegion {
   mem::Region region;
   WireId wire_id;

@@ -1,9 +1,9 @@
-// The doorbell pages of a completion queue: how peers say "look at queue pair N" when it is not
-// being polled. They are the only memory that several processes write, so they are only a hint.
-// Each user's processes have a page of their own while they have connections, as long as there are
-// pages: the last one is for all users that come after. A peer that scribbles on a page can take
-// wake-ups away from those who share it, and have other queue pairs looked at in vain. Those
-// wake-ups come late, not never: CompletionQueue::poll also looks at every queue pair in turn.
+// The doorbell pages of a completion queue: how peers report "queue pair N has something" while it
+// is not being polled. They are the only memory that several processes write, so they are only a
+// hint. Each user's processes have their own page while they have connections, as long as there are
+// pages: the last one is for all users that come after. A peer that scribbles on a page can
+// suppress the wake-ups of those who share it, and cause useless checks of other queue pairs. Those
+// wake-ups come late, but they come: CompletionQueue::poll also checks every queue pair in turn.
 #pragma once
 
 #include <array>
@@ -29,17 +29,17 @@ struct DoorbellPage {
 constexpr size_t kDoorbellBytes = 4096;
 static_assert(sizeof(DoorbellPage) <= kDoorbellBytes);
 
-// The way to one doorbell bit.
+// The location of one doorbell bit.
 struct Doorbell {
   DoorbellPage* page = nullptr;
   uint32_t bit = 0;
-  int wake_socket = -1;  // of this connection alone
+  int wake_socket = -1;  // only for this connection
 };
 
-// Makes the sleeper's wake-up fd readable. A system call, made only when the owner sleeps.
+// Makes the sleeper's wake-up fd readable. A system call, made only while the owner sleeps.
 void wake(int wake_socket) noexcept;
 
-// True: the owner sleeps.
+// Returns true if the owner sleeps.
 inline bool set_bit(DoorbellPage& page, uint32_t bit) noexcept {
   RRDK_ASSERT(bit < kMaxQueuePairs, bit);
   const uint32_t word = bit / 64;

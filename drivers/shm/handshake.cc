@@ -22,7 +22,7 @@ union ControlBuffer {
   std::array<char, CMSG_SPACE(kCount * sizeof(int))> bytes;
 };
 
-// What an honest peer sends with it.
+// How many descriptors an honest peer sends with it.
 size_t descriptors_of(MessageType type) {
   switch (type) {
     case MessageType::kConnect:
@@ -48,12 +48,12 @@ Received::Kind kind_of(const Received& r, size_t bytes, int flags) {
     return Received::Kind::kGarbage;
   if ((flags & MSG_CTRUNC) == 0)
     return Received::Kind::kMessage;
-  // Some found no place. If as many did as an honest peer sends, it has sent too many.
+  // Some did not fit. If as many did as an honest peer sends, it has sent too many.
   const bool lacking = r.descriptors.size() < descriptors_of(r.message.type);
   return lacking ? Received::Kind::kNoPlace : Received::Kind::kGarbage;
 }
 
-// Whose send() never waits, whatever its owner does, and closes nothing (doorbell.h, wake()).
+// Its send() never waits, whatever its owner does, and closes nothing (doorbell.h, wake()).
 bool is_packet_socket(int fd) {
   int domain = 0, type = 0;
   socklen_t size = sizeof(int);
@@ -61,11 +61,11 @@ bool is_packet_socket(int fd) {
          ::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_SEQPACKET;
 }
 
-// Removes the packet that was just peeked at from the queue. True at the end of the socket, too,
-// where there is none.
+// Removes the packet that was just peeked at from the queue. Returns true at the end of the socket,
+// too, where there is no packet.
 bool take_packet(int socket) {
   char byte;
-  // A reset by the peer is told once, before its packets.
+  // A reset by the peer is reported once, before its packets.
   while (::recv(socket, &byte, sizeof(byte), MSG_DONTWAIT) < 0)
     if (errno != ECONNRESET && errno != EINTR)
       return false;
@@ -74,10 +74,10 @@ bool take_packet(int socket) {
 
 }  // namespace
 
-// The kernel closes the descriptors for which the process has no place. If the packet held the last
-// reference to one, that close takes as long as its owner likes. So the packet is read while it
-// stays in the queue. It is taken out once all that it brings has a place, and otherwise left
-// there: for later if it may be an honest one, else for the janitor.
+// The kernel closes the descriptors for which the process has no space. If the packet held the last
+// reference to one, its owner decides how long that close takes. So the packet is read while it
+// stays in the queue. It is taken out once all its descriptors have a place. Otherwise it is left
+// there: for later if it may be an honest one, or else for the janitor.
 Received receive_message(const PeerSocket& socket) {
   Received r;
   ControlBuffer<kMostDescriptors> control;
@@ -120,7 +120,7 @@ SendResult send_message(int socket, const Message& message, std::span<const int>
   }
   if (::sendmsg(socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
     return SendResult::kSent;
-  // ETOOMANYREFS: descriptors in flight that the peer has not taken, as a full socket is.
+  // ETOOMANYREFS: descriptors in flight that the peer has not taken, equivalent to a full socket.
   const bool full = errno == EAGAIN || errno == EINTR || errno == ENOBUFS || errno == ETOOMANYREFS;
   return full ? SendResult::kFull : SendResult::kBroken;
 }
@@ -214,7 +214,7 @@ namespace {
 
 // In ticks since boot: field 22 of proc_pid_stat(5). 0: the process is gone, or hidden from us.
 uint64_t start_time(pid_t pid) {
-  constexpr int kFieldsBetween = 19;  // after the name, which may hold spaces and parentheses
+  constexpr int kFieldsBetween = 19;  // after the name, which may contain spaces and parentheses
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string line;
   std::getline(file, line);
@@ -232,7 +232,7 @@ uint64_t start_time(pid_t pid) {
 
 }  // namespace
 
-// A process of a PID namespace that we cannot see has no pid here: several would be one.
+// A process of a PID namespace that we cannot see has no pid here: several would seem to be one.
 fabric::Identity peer_identity(int socket) {
   ucred who{};
   socklen_t length = sizeof(who);
@@ -248,7 +248,7 @@ fabric::Identity user_identity(int socket) {
 
 // A zombie has ended, but has a pid that signals can be sent to. Nothing is read from /proc, which
 // may be that of another PID namespace, or hidden. Without pidfd_open(), as before Linux 5.3 and in
-// sandboxes, and when no descriptor is left, zombies count as alive.
+// sandboxes, and if no descriptor is left, zombies count as running.
 bool process_has_ended(const fabric::Identity& process) {
   const auto pid = static_cast<pid_t>(process.words[0]);
   const base::Fd fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));

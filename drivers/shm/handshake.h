@@ -1,15 +1,15 @@
 // What crosses the UNIX socket of a connection: the handshake, with the descriptors of everything
 // that the two ends share, and later the regions that come and go.
 //
-//   connecting end                      listening end
+// connecting end                      listening end
 //        connect()                ->    accept()
 //                                 <-    Hello       "I speak this protocol"
 //        Connect, private data    ->                (a ConnectRequest for the application)
 //                                 <-    Accept, or Reject, private data
 //        Region...              <- ->   Region...
 //
-// Nothing of the connecting end is mapped before the application has accepted it. Afterwards the
-// socket stays open: its end is the death of the peer.
+// No memory of the connecting end is mapped before the application has accepted it. Afterwards the
+// socket stays open: its end means that the peer has died.
 #pragma once
 
 #include <array>
@@ -36,8 +36,8 @@ constexpr std::string_view kScheme = "shm";
 
 enum class MessageType : uint32_t { kHello = 1, kConnect, kAccept, kReject, kRegion, kRegionGone };
 
-// One packet. Fixed in size; unused fields are zero. `magic` and `version` stay where they are in
-// every version, so that builds that do not fit can say so.
+// One packet. Fixed in size; unused fields are zero. `magic` and `version` have the same position
+// in every version, so that incompatible builds can report it.
 struct Message {
   uint64_t magic = kMagic;
   uint32_t version = kVersion;
@@ -47,7 +47,7 @@ struct Message {
   uint32_t keys = 0;
   uint32_t reads = 0;
   uint32_t doorbell_bit = 0;
-  // kRegion, with the region's descriptor, again when more of it is shown; kRegionGone
+  // kRegion, with the region's descriptor, again when more of the region is shown; kRegionGone
   uint32_t region = kNoWireId;
   // kConnect, kAccept, kReject
   uint32_t private_length = 0;
@@ -64,7 +64,8 @@ constexpr size_t kRegionDescriptors = 1;
 struct Received {
   enum class Kind {
     kNothing,  // no packet yet
-    kNoPlace,  // this process has no descriptor left for what it brings: it is still there
+    kNoPlace,  // this process has no descriptor left for those in the packet, which stays in the
+               // socket
     kMessage,
     kEnd,           // the peer closed or died
     kOtherVersion,  // of our protocol: message.version
@@ -74,7 +75,7 @@ struct Received {
   Message message;
   std::vector<PeerFd> descriptors;
 
-  // Another type that brings descriptors is no honest peer's, and is not waited for.
+  // An honest peer sends no other type with descriptors, so such a packet is not waited for.
   bool lacks_place_for(MessageType expected) const {
     return kind == Kind::kNoPlace && message.type == expected;
   }
@@ -84,10 +85,10 @@ struct Received {
 Received receive_message(const PeerSocket& socket);
 
 enum class SendResult { kSent, kFull, kBroken };
-// Never blocks. `descriptors` stay the caller's.
+// Never blocks. `descriptors` remain the caller's.
 SendResult send_message(int socket, const Message& message, std::span<const int> descriptors);
 
-// What a kConnect or kAccept carries, checked, and not mapped yet.
+// The contents of a kConnect or kAccept, checked but not mapped yet.
 struct Offer {
   Geometry geometry{};
   PeerFd segment;
@@ -110,25 +111,25 @@ struct Peer {
 Result<Offer> take_offer(Received& received);
 Result<Peer> map_offer(Offer offer);
 
-// Checks and maps what a kRegion carries, and enters it into `known`. Errors: kNotAPeer, kLimit,
+// Checks and maps the contents of a kRegion, and enters it into `known`. Errors: kNotAPeer, kLimit,
 // kSystem.
 Result<RegionEntry> take_region(Received& received, MappingCache& cache, PeerRegions& known);
 
-// For a person: why a peer of another version cannot be talked to.
+// For people: why a peer of another version cannot be used.
 std::string other_version(const Message& message);
 
-// Copies private data, which the caller has bounded, into a message.
+// Copies private data, whose length the caller has checked, into a message.
 void put_private_data(Message& message, std::span<const std::byte> data);
 
-// Who is at the other end of a connected socket.
+// The peer at the other end of a connected socket.
 rrdk::Peer peer_of(int socket);
 
-// The process there: pid, uid and when it started, since pids are used again.
+// The process there: pid, uid and its start time, since pids are reused.
 fabric::Identity peer_identity(int socket);
 // Its user.
 fabric::Identity user_identity(int socket);
-// Whether a process that had this identity has exited. No descriptor is kept for that: it is looked
-// at when it matters. A process that bears its pid by now is taken for it.
+// Whether the process with this identity has exited. No descriptor is kept for that: it is checked
+// only when it matters. A process that has its pid by now is taken for it.
 bool process_has_ended(const fabric::Identity& process);
 
 }  // namespace rrdk::shm

@@ -31,7 +31,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Of a socket whose owner asked for a close() that waits until all is sent: it is not waited for.
+// For a socket whose owner asked for a close() that waits until all is sent: disables that wait.
 void do_not_linger(int fd) {
   const linger at_once{.l_onoff = 1, .l_linger = 0};
   (void)::setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
@@ -44,18 +44,18 @@ bool is_unix_socket(int fd) {
 }
 
 // Descriptors taken from one packet: more than an honest peer sends. The kernel closes any others,
-// in this thread, and they never take a place in the process's table of descriptors.
+// in this thread, and they never take an entry in the process's table of descriptors.
 constexpr size_t kTakenAtOnce = 16;
 
-// The end of a socket looks as an empty packet does, unless packets say who sent them.
+// The end of a socket looks like an empty packet, unless packets carry their sender.
 void tell_packets_from_the_end(int socket) {
   const int on = 1;
   (void)::setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on));
 }
 constexpr size_t kSenderSpace = CMSG_SPACE(sizeof(ucred));
 
-// Takes a packet out of a socket, and closes the descriptors in it; false: there is none. The
-// peer's reset comes before its packets.
+// Takes a packet out of a socket, and closes the descriptors in it; returns false if it is empty.
+// The peer's reset comes before its packets.
 bool close_next_packet(int socket) {
   std::array<char, 4096> data;
   union {
@@ -71,13 +71,13 @@ bool close_next_packet(int socket) {
   const ssize_t bytes = ::recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (bytes < 0)
     return errno == ECONNRESET || errno == EINTR;
-  // Each is closed before the next is; none of them is received again.
+  // Each is closed before the next one, and not received again.
   for_each_descriptor(header, [&](Fd fd) { do_not_linger(fd.get()); });
   return bytes > 0 || header.msg_controllen != 0;
 }
 
-// Descriptors that wait in a socket of the Unix domain are closed with it, and may linger: they are
-// taken out first. Nothing is added meanwhile; were there more packets, the kernel would close
+// Descriptors that wait in a Unix domain socket are closed with it, and may linger, so they are
+// taken out first. Nothing is added meanwhile; if there were more packets, the kernel would close
 // them.
 void close_packets(int socket) {
   ::shutdown(socket, SHUT_RD);
@@ -87,8 +87,8 @@ void close_packets(int socket) {
   }
 }
 
-// Whether no descriptors wait in a socket of our own that is shut down: then its close() has
-// nothing to wait for. Does not block. A few packets are taken out; false also if there are more.
+// Whether no descriptors wait in a socket of ours that is shut down: then its close() has nothing
+// to wait for. Does not block. A few packets are taken out; returns false also if there are more.
 bool is_harmless(int socket) {
   tell_packets_from_the_end(socket);
   constexpr int kMostPackets = 8;
@@ -116,16 +116,16 @@ bool is_harmless(int socket) {
   return false;
 }
 
-// They cost little while they are stuck.
+// Threads cost little while they are stuck.
 constexpr uint32_t kMostThreadsOfAUser = 4;
 constexpr uint32_t kMostThreadsForUsers = 32;
-constexpr uint32_t kMostThreadsForHarmless = 2;  // what does not block
-// One waits, and one is there so that not each single close starts a thread, and ends one.
+constexpr uint32_t kMostThreadsForHarmless = 2;  // for closes that do not block
+// One waits, and another is there so that not every single close starts and ends a thread.
 constexpr uint32_t kMostIdle = 2;
-// Honest descriptors are closed in no time, however many there are at once.
+// Honest descriptors are closed at once, however many there are.
 constexpr std::chrono::seconds kLongClose{1};
 constexpr size_t kManyOfAUser = 64;
-// A quarter of the descriptors that the process may have, within these.
+// A quarter of the descriptors that the process may have, within these limits.
 constexpr size_t kLeastOfAll = 256;
 constexpr size_t kMostOfAll = 65536;
 
@@ -141,7 +141,7 @@ struct Item {
   Item* next = nullptr;
   Fd fd;
   Mapping mapping;
-  std::optional<uid_t> sender;  // none: it cannot block, and only takes its time
+  std::optional<uid_t> sender;  // empty: it cannot block, and only takes long
 };
 
 class Queue {
@@ -166,10 +166,10 @@ class Queue {
   size_t length_ = 0;
 };
 
-// Lives as long as the process: its threads may be in a close() that never returns.
+// Exists as long as the process: its threads may be in a close() that never returns.
 //
-// A polling thread hands things over without the lock, since a thread of ours that holds it may
-// have lost its CPU. They go onto a stack, and a thread of ours that is in no close() sorts them by
+// A polling thread hands items over without the lock, since a janitor thread that holds it may have
+// lost its CPU. The items go onto a stack, and a janitor thread that is in no close() sorts them by
 // sender. There is always such a thread: the last one starts another before it closes something.
 class Janitor {
  public:
@@ -184,7 +184,7 @@ class Janitor {
     have_a_thread();
   }
 
-  // Without a lock unless there is so much that one user may have many.
+  // Without a lock, unless the total is so large that one user may have many.
   Backlog backlog(uid_t sender) {
     have_a_thread();
     if (waiting_.load(std::memory_order_relaxed) < kManyOfAUser)
@@ -220,7 +220,7 @@ class Janitor {
     arrivals_.notify_one();
   }
 
-  // What has come goes where it waits for its turn, in the order in which it came.
+  // Moves what has arrived to the queues, in the order of arrival.
   void sort_in() noexcept {
     Item* newest = arrived_.exchange(nullptr, std::memory_order_acquire);
     Item* oldest = nullptr;
@@ -234,7 +234,8 @@ class Janitor {
     }
   }
 
-  // Without memory for its sender's queue it waits with what is harmless, and may hold that up.
+  // If there is no memory for its sender's queue, the item waits with the harmless ones, and may
+  // delay them.
   Queue& queue_of(const Item& item) noexcept {
     try {
       return item.sender ? users_[*item.sender].waiting : harmless_;
@@ -243,7 +244,7 @@ class Janitor {
     }
   }
 
-  // At first, and when the system had none to give: it is tried again whenever somebody asks.
+  // Called at first, and again whenever something is handed over after the system had no thread.
   void have_a_thread() noexcept {
     if (!wants_thread_.load(std::memory_order_relaxed) ||
         waiting_.load(std::memory_order_relaxed) == 0)
@@ -252,7 +253,8 @@ class Janitor {
     see_to_it();
   }
 
-  // Has a thread that is in no close(). If the system has none left, those that are there go on.
+  // Ensures that a thread is in no close(). If the system has none left, the existing ones
+  // continue.
   void see_to_it() noexcept {
     if (all_are_closing())
       start();
@@ -282,7 +284,7 @@ class Janitor {
     return !harmless_.empty() && closing_harmless_ < kMostThreadsForHarmless;
   }
 
-  // Whose turn it is; end: nobody's.
+  // Returns the user whose turn it is, or the end.
   Users::iterator next() {
     if (closing_of_users_ == kMostThreadsForUsers)
       return users_.end();
@@ -324,7 +326,7 @@ class Janitor {
   static void finish(std::unique_ptr<Item> item) {
     if (!item->sender)
       return;
-    do_not_linger(item->fd.get());  // may wait: for whoever has the socket locked
+    do_not_linger(item->fd.get());  // may wait for a process that has the socket locked
     if (is_unix_socket(item->fd.get()))
       close_packets(item->fd.get());
   }
@@ -360,21 +362,21 @@ class Janitor {
   std::atomic<Item*> arrived_ = nullptr;   // the newest first
   std::atomic<uint32_t> arrivals_ = 0;     // changes when there is something for the idle thread
   std::atomic<size_t> waiting_ = 0;        // of all users
-  std::atomic<bool> wants_thread_ = true;  // there is none, or there was none to be had
+  std::atomic<bool> wants_thread_ = true;  // there is no thread, or the system had none
 
-  std::mutex mutex_;  // of all below
+  std::mutex mutex_;  // protects everything below
   bool told_ = false;
   Queue harmless_;
   Users users_;
-  uid_t last_ = 0;  // who had the last turn
+  uid_t last_ = 0;  // the user that had the last turn
   uint32_t threads_ = 0;
-  uint32_t closing_of_users_ = 0;   // of them, in close()
-  uint32_t closing_harmless_ = 0;   // and these
+  uint32_t closing_of_users_ = 0;   // threads in close() for users
+  uint32_t closing_harmless_ = 0;   // threads in close() for harmless items
   Clock::time_point last_start_{};  // of a close for a user
-  uint32_t idle_ = 0;               // of them, waiting for arrivals
+  uint32_t idle_ = 0;               // threads that wait for arrivals
 };
 
-// Null: no memory for it.
+// Returns null if there is no memory for it.
 Janitor* janitor() {
   static Janitor* const one = new (std::nothrow) Janitor;
   return one;
@@ -385,7 +387,7 @@ bool is_sealed_memory(int fd) {
   return ::fcntl(fd, F_GET_SEALS) >= 0;
 }
 
-// So many pages are not given back in passing.
+// Memory of this size is not given back by the calling thread.
 constexpr off_t kLargeMemory = off_t{16} << 20;
 
 bool is_large(int fd) {
@@ -448,8 +450,8 @@ void unmap_elsewhere(Mapping mapping) noexcept {
     hand_over({}, std::move(mapping), std::nullopt);
 }
 
-// When it is shut down nobody connects to it any more; and when nobody waits in it, it is closed
-// here, so that its address is free for another.
+// Once it is shut down no peer connects to it any more; and if no connection waits in it, it is
+// closed here, so that its address is free for another socket.
 void close_listening(Fd listening) noexcept {
   ::shutdown(listening.get(), SHUT_RDWR);
   while (Fd waiting{::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)})

@@ -29,8 +29,8 @@ void QueuePair::set_lane_user(fabric::LaneUser* user) {
   cq_.activate(*this);
 }
 
-// One turn of receiving: the lane's user first, then whatever it leaves. A message that comes
-// behind those it took is for the next turn: it may be one for the lane as well.
+// One turn of receiving: the lane's user first, then the messages that it leaves. A message that
+// comes after those that it took is left to the next turn, since it may suit the lane as well.
 uint32_t QueuePair::receive(std::span<fabric::Completion> out, uint32_t burst) noexcept {
   turn_began_ = taken_;
   written_ = 0;
@@ -51,13 +51,13 @@ uint32_t QueuePair::receive(std::span<fabric::Completion> out, uint32_t burst) n
   return pull(out);
 }
 
-// Each time, and not when the connection is made: that is another thread's work.
+// Each time, and not when the connection is made, which is another thread's task.
 void QueuePair::open_lane() noexcept {
   in_ = reinterpret_cast<const std::byte*>(theirs_.slots);
   in_mask_ = theirs_.slot_mask;
 }
 
-// Writes in front of a message are placed, as far as a turn goes.
+// Writes before a message are placed, within the limits of a turn.
 fabric::LaneMessage QueuePair::slow_peek(uint64_t bits) noexcept {
   constexpr auto kAcquire = std::memory_order_acquire;
   auto word = std::bit_cast<SlotWord>(bits);
@@ -83,8 +83,8 @@ fabric::LaneMessage QueuePair::slow_peek(uint64_t bits) noexcept {
   return found_with(slot.room, word.length, word.flags, key);
 }
 
-// A message that the peer has put into its copies. It is looked at there: its user has to copy it
-// in any case, since the peer can change it, and once is enough.
+// A message that the peer has put into its copies. It is read there: its user has to copy it in any
+// case, since the peer can change it, and one copy is enough.
 fabric::LaneMessage QueuePair::peek_copied(uint32_t flags) noexcept {
   const Slot& slot = theirs_.slot(taken_);
   const uint32_t length = once(slot.far.length);
@@ -98,7 +98,7 @@ fabric::LaneMessage QueuePair::peek_copied(uint32_t flags) noexcept {
   return found_with(theirs_.copies + at, length, flags, key);
 }
 
-// A key that is not alive is no lane's matter.
+// A message with an invalid key is not for the lane.
 fabric::LaneMessage QueuePair::found_with(const std::byte* bytes, uint32_t length, uint32_t flags,
                                           uint32_t key) noexcept {
   const bool invalidates = (flags & kInvalidate) != 0;
@@ -108,7 +108,7 @@ fabric::LaneMessage QueuePair::found_with(const std::byte* bytes, uint32_t lengt
   return found(bytes, length, invalidates ? key : 0, !invalidates && !acks_);
 }
 
-// The message itself says that the peer no longer reads by this key. Its owner may have taken it
+// The message itself shows that the peer no longer reads by this key. Its owner may have taken it
 // back meanwhile.
 void QueuePair::slow_take(const fabric::LaneMessage& message) noexcept {
   if (message.invalidated() != 0)
@@ -116,8 +116,8 @@ void QueuePair::slow_take(const fabric::LaneMessage& message) noexcept {
   acknowledge_ = acknowledge_ || std::exchange(acks_, false);
 }
 
-// How many messages may go into our ring before the peer's progress is looked at again. None while
-// a posted Send waits for its place: it goes first.
+// How many messages may go into our ring before the peer's progress is checked again. None while a
+// posted Send waits for its place, since it goes first.
 void QueuePair::open_sends() noexcept {
   send_end_ = refused_copy_ != 0 ? 0 : consumed_by_peer_ + (uint64_t{mine_.slot_mask} + 1) / 2;
 }
@@ -143,7 +143,7 @@ std::byte* QueuePair::slow_begin(uint32_t most) noexcept {
   return mine_.copies + copies_.offset(*at);
 }
 
-// What turned out short goes into the slot after all.
+// A message that turned out short goes into the slot nevertheless.
 void QueuePair::slow_send(uint32_t length, uint32_t invalidate) noexcept {
   if (claimed_ != Claimed::kElsewhere)
     return;  // the connection has ended since begin()

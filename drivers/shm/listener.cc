@@ -16,12 +16,12 @@ namespace rrdk::shm {
 namespace {
 
 // Peers of all listeners that have not yet sent their request. One more takes the place of another:
-// whoever means it sends its request at once.
+// an honest peer sends its request at once.
 constexpr size_t kMaxVisitors = 256;
 
 }  // namespace
 
-// A peer that has connected: says hello to it, and waits for its request.
+// A peer that has connected: sends it a Hello, and waits for its request.
 class Visitor final : public Endpoint {
  public:
   Visitor(Device& device, Listener& listener, PeerSocket socket)
@@ -33,7 +33,7 @@ class Visitor final : public Endpoint {
   ~Visitor() override {
     device_.visitors().erase(place_);
     device_.control().forget(*this);
-    // It may be closed late, and has its end until then.
+    // The socket may be closed late, and its end stays in the set until then.
     device_.control().unwatch(socket_.get());
   }
 
@@ -71,7 +71,7 @@ class Visitor final : public Endpoint {
   enum class State : uint8_t {
     kReads,
     kHeld,   // until fewer descriptors of its user wait to be closed
-    kLacks,  // this process has no place for the descriptors of its request; counted
+    kLacks,  // this process has no space for the descriptors of its request; counted
   };
 
   void look() {
@@ -89,14 +89,14 @@ class Visitor final : public Endpoint {
                                                   : device_.counts().handshakes_refused);
   }
 
-  // The request stays in the socket, and each tick tries again. Others make room for it, if those
-  // that it brought have indeed filled the process's table: a security module can refuse some, too.
+  // The request stays in the socket, and each tick tries again. Others make space for it, if its
+  // descriptors have indeed filled the process's table: a security module can refuse some, too.
   void lack(const Received& /*in the table meanwhile*/) {
     if (state_ != State::kLacks) {
       state_ = State::kLacks;
       Counters::count(device_.counts().accept_failures);
       device_.control().change(*this, socket_.get(), EPOLLONESHOT);
-      // It has asked: those that say nothing go first.
+      // It has sent its request: visitors that send nothing are dropped first.
       device_.visitors().splice(device_.visitors().end(), device_.visitors(), place_);
     }
     const base::Fd one_more(::fcntl(socket_.get(), F_DUPFD_CLOEXEC, 0));
@@ -115,10 +115,10 @@ class Visitor final : public Endpoint {
     event.request = std::make_unique<ConnectRequest>(device_, std::move(socket_), std::move(*offer),
                                                      listener_->peer_memory(), r.message);
     device_.control().emit(*listener_, std::move(event));
-    device_.control().release(*this);  // the end of *this
+    device_.control().release(*this);  // destroys *this
   }
 
-  // Its deadline does not run meanwhile. The epoll set reports the end of the socket whatever the
+  // Its deadline is suspended meanwhile. The epoll set reports the end of the socket whatever the
   // interest is, and with EPOLLONESHOT only once.
   void hold() {
     state_ = State::kHeld;
@@ -134,7 +134,7 @@ class Visitor final : public Endpoint {
     Counters::count(reason);
     leave();
   }
-  void leave() { device_.control().release(*this); }  // the end of *this
+  void leave() { device_.control().release(*this); }  // destroys *this
 
   Device& device_;
   Listener* listener_;
@@ -190,16 +190,17 @@ void Listener::take(PeerSocket socket) {
     return;
   Visitor& arrived = *visitor;
   device_.control().adopt(std::move(visitor));
-  arrived.on_ready();  // an honest one has sent its request, and is a visitor no more
+  arrived.on_ready();  // an honest peer has sent its request, and is no longer a visitor
 }
 
-// The oldest of the user that has most: a user's flood costs that user's visitors their places.
+// Drops the oldest visitor of the user that has most: a user's flood costs that user's visitors
+// their places.
 void Listener::drop_visitor(const std::list<Visitor*>& from) {
   Counters::count(device_.counts().visitors_dropped);
   device_.control().release(*drivers::oldest_of_most(from, &Visitor::user));
 }
 
-// Nobody is accepted meanwhile, who would take what others leave.
+// No connection is accepted meanwhile, which would take what others leave.
 void Listener::make_room_for(Visitor& waiting) {
   std::list<Visitor*> others = device_.visitors();
   others.remove(&waiting);
@@ -209,7 +210,7 @@ void Listener::make_room_for(Visitor& waiting) {
   drop_visitor(others);
 }
 
-// The system has nothing left for another connection.
+// The system has no resources for another connection.
 bool Listener::make_room() {
   Counters::count(device_.counts().accept_failures);
   if (device_.visitors().empty())

@@ -1,5 +1,5 @@
-// The listening end until there is a queue pair: the listener, peers that have connected and not
-// yet asked for anything, and their requests.
+// The listening end before there is a queue pair: the listener, peers that have connected but not
+// asked for anything yet, and their requests.
 #pragma once
 
 #include <list>
@@ -24,7 +24,8 @@ class Listener final : public fabric::Listener, public Endpoint {
   void on_tick(Clock::time_point now) override { acceptor_.on_tick(now); }
   uint64_t peer_memory() const { return peer_memory_; }
   std::chrono::milliseconds handshake_timeout() const { return handshake_timeout_; }
-  // Closes another visitor, or says that there is none, for one whose request needs descriptors.
+  // Closes another visitor for one whose request needs descriptors, or reports that there are no
+  // others.
   void make_room_for(Visitor& waiting);
 
  private:
@@ -51,7 +52,7 @@ class ConnectRequest final : public fabric::ConnectRequest {
   }
   rrdk::Peer peer() const override { return peer_of(socket_.get()); }
   fabric::Identity identity() const override { return peer_identity(socket_.get()); }
-  // A process lives as shortly as its user likes.
+  // A user can make its processes as short-lived as it likes.
   fabric::Identity origin(uint32_t /*ipv4_prefix*/) const override {
     return user_identity(socket_.get());
   }

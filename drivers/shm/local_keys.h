@@ -1,5 +1,5 @@
 // The remote keys that this end hands out, and the entries by which it shows them to the peer
-// (KeyEntry), which it alone can write.
+// (KeyEntry), which only this end can write.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +14,21 @@ namespace rrdk::shm {
 
 class LocalKeys {
  public:
-  // As many as there are entries, a power of two.
+  // `count` is the number of entries, a power of two.
   LocalKeys(KeyEntry* entries, uint32_t count) : entries_(entries), keys_(count) {}
 
   bool reserve(std::span<uint32_t> keys) noexcept { return keys_.reserve(keys); }
   void release(uint32_t key) noexcept;
 
-  // Gives a reserved key meaning. False: it is not one, or is bound already.
+  // Binds a reserved key. Returns false if the key is not reserved, or already bound.
   bool bind(uint32_t key, const MemorySpan& span, const RegionTable::Place& place,
             fabric::Rights rights) noexcept;
-  // Takes a key's meaning away, if it has one. False: it was never reserved.
+  // Unbinds a key if it is bound. Returns false if the key was never reserved.
   bool kill(uint32_t key) noexcept;
-  // Kills a key that the peer named. False: it is not alive.
+  // Unbinds a key that the peer named. Returns false if it is invalid.
   bool kill_for_peer(uint32_t key) noexcept;
   void kill_all() noexcept;
-  // What a key stands for; null if it is not alive.
+  // Returns the entry of a key; null if the key is not bound.
   const KeyEntry* bound(uint32_t key) const noexcept;
 
  private:

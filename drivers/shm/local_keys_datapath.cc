@@ -38,7 +38,7 @@ bool LocalKeys::kill(uint32_t key) noexcept {
   return true;
 }
 
-// It is the peer that gives it up: nothing of the peer's has to be waited for.
+// The peer itself gives it up, so no access by the peer has to be waited for.
 bool LocalKeys::kill_for_peer(uint32_t key) noexcept {
   if (keys_.use(key) != Use::kBound)
     return false;

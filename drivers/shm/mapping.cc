@@ -31,7 +31,7 @@ std::string reason(const char* call) {
 Result<Mapping> map(int fd, size_t length, int protection, int flags) {
   void* base = ::mmap(nullptr, length, protection, MAP_SHARED | flags, fd, 0);
   if (base == MAP_FAILED) {
-    // Who sent it did not open it for this, or sealed it against this.
+    // The sender did not open it for this, or sealed it against this.
     const bool not_good_for_it = errno == EACCES || errno == EPERM;
     return fail(not_good_for_it ? Errc::kNotAPeer : Errc::kSystem, reason("mmap"));
   }
@@ -60,20 +60,20 @@ Result<void> check_seals(int fd, Writers writers) {
   return {};
 }
 
-// Page tables of hugepages are small and filled at once, which shows that all pages are there: a
+// Page tables of hugepages are small and filled at once, which shows that all pages exist; a
 // missing one is a SIGBUS. Those of ordinary pages are filled by the accesses, many pages at a
-// time: filled here, they would keep all other connections waiting.
+// time; filling them here would delay all other connections.
 Result<void> fill_tables(const Mapping& mapping, const PeerFile& file) {
   return file.hugepages ? fill_page_tables(mapping.base(), file.used, file.page_bytes)
                         : Result<void>();
 }
 
-// Address space is cheap: what grows from little is not mapped anew for that. Whole hugepages.
+// Address space is cheap: a small file that grows is not mapped again for that. Whole hugepages.
 constexpr uint64_t kLeastMapped = uint64_t{16} << 20;
 
 }  // namespace
 
-// What a system call reads of a page that is not there is EFAULT.
+// A system call that reads from a missing page returns EFAULT.
 Result<void> fill_page_tables(std::byte* base, size_t length, size_t page_bytes) {
   if (::madvise(base, length, MADV_POPULATE_READ) == 0)
     return {};
@@ -105,7 +105,8 @@ Result<SharedMemory> create_shared(const char* name, size_t bytes, Writers write
   Fd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd)
     return fail(Errc::kSystem, reason("memfd_create"));
-  // A memfd is made with mode 0777, and whoever holds a descriptor of any kind can open it again.
+  // A memfd is made with mode 0777, and a process that holds any descriptor for it can open it
+  // again.
   if (::fchmod(fd.get(), S_IRUSR | S_IWUSR) != 0)
     return fail(Errc::kSystem, reason("fchmod"));
   if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
@@ -115,7 +116,7 @@ Result<SharedMemory> create_shared(const char* name, size_t bytes, Writers write
   Result<Mapping> mapping = map(fd.get(), bytes, PROT_READ | PROT_WRITE, MAP_POPULATE);
   if (!mapping)
     return tl::unexpected(mapping.error());
-  // Our own mapping, being there, stays writable.
+  // Our own mapping already exists, so it stays writable.
   const int no_writers = writers == Writers::kOwner ? F_SEAL_FUTURE_WRITE : 0;
   if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL | no_writers) != 0)
     return fail(Errc::kSystem, reason("fcntl(F_ADD_SEALS)"));
@@ -125,22 +126,22 @@ Result<SharedMemory> create_shared(const char* name, size_t bytes, Writers write
 Result<PeerFile> check_peer_file(int fd, Writers writers, std::optional<uint64_t> used) {
   if (Result<void> sealed = check_seals(fd, writers); !sealed)
     return tl::unexpected(sealed.error());
-  // With the seals, what is there now stays there. So this comes after them.
+  // With the seals, what exists now continues to exist. So this comes after them.
   struct stat st{};
   if (::fstat(fd, &st) != 0)
     return fail(Errc::kSystem, reason("fstat"));
   const Result<Pages> pages = pages_of(fd);
   if (!pages)
     return tl::unexpected(pages.error());
-  // The blocks also count pages beyond `used`, which can make up for holes before it. To find such
-  // holes takes the file's lock, which the peer can keep. What they cost us is bounded by the
-  // peer's budget.
+  // The blocks also count pages beyond `used`, which can make up for holes before it. Finding such
+  // holes takes the file's lock, which the peer can keep. The peer's budget limits what they cost
+  // us.
   constexpr uint64_t kStatBlock = 512;
   const auto bytes = static_cast<uint64_t>(st.st_size);
   uint64_t needed = used.value_or(bytes);
   if (needed > bytes)
     return fail(Errc::kNotAPeer, "the peer's memory is smaller than it says");
-  if (pages->huge)  // those are mapped whole
+  if (pages->huge)  // those are mapped as a whole
     needed = std::min(bytes, (needed + pages->bytes - 1) / pages->bytes * pages->bytes);
   if (static_cast<uint64_t>(st.st_blocks) * kStatBlock < needed)
     return fail(Errc::kNotAPeer, "the peer's memory has holes");
@@ -161,11 +162,12 @@ Result<Mapping> map_peer(int fd, size_t length, Writers writers) {
 }
 
 Result<std::shared_ptr<Mapping>> MappingCache::map(int fd, const PeerFile& file, uid_t sender) {
-  // While a mapping lives its inode number is taken, so equal numbers are the same file.
-  // All of it, but no more than twice what it counts for.
+  // While a mapping exists its inode number is in use, so equal numbers mean the same file.
+  //
+  // The whole file, but at most twice what it counts for.
   const uint64_t length = std::min(file.bytes, std::bit_ceil(std::max(file.used, kLeastMapped)));
   const Key key(sender, file.device, file.inode, length);
-  std::shared_ptr<Mapping> present, shared;  // let go of behind the lock, which forget() takes
+  std::shared_ptr<Mapping> present, shared;  // released after the lock, which forget() takes
   const std::lock_guard lock(mutex_);
   if (left_.load(std::memory_order_acquire) > mappings_.size() / 8)
     forget_unused();
@@ -197,8 +199,8 @@ Result<std::shared_ptr<Mapping>> MappingCache::map(int fd, const PeerFile& file,
   return shared;
 }
 
-// Whoever polls may be a mapping's last user, while another thread fills tables under the lock:
-// then the entry is left. map() looks for such when they are many.
+// A polling thread may be a mapping's last user while another thread fills tables under the lock;
+// the entry is then left. map() looks for such entries when there are many.
 void MappingCache::forget(const Key& key) noexcept {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock)

@@ -13,8 +13,8 @@ namespace rrdk::shm {
 
 namespace {
 
-// The ring has room for all sends that wait to be consumed, and as many inline ones that do not;
-// the copies are half as large at most, which a core's own cache holds.
+// The ring has space for all sends that wait to be consumed, and for as many inline ones that do
+// not; the copies take at most half as much, which a core's own cache holds.
 Geometry geometry_of(const fabric::QueuePairOptions& options) {
   const uint32_t slots = std::max(2 * std::bit_ceil(options.send_wrs), 16u);
   return {.slots = slots,
@@ -101,7 +101,7 @@ void QueuePair::disconnect() {
   fail_with(End::kDisconnected);
 }
 
-// The end of the data path, whoever is at fault. The peer learns the reason from the segment.
+// The end of the data path, whichever end is at fault. The peer learns the reason from the segment.
 void QueuePair::fail_with(End end, uint64_t number) noexcept {
   const Status before = status_.exchange(Status::kError, std::memory_order_acq_rel);
   if (before == Status::kError)
@@ -110,7 +110,7 @@ void QueuePair::fail_with(End end, uint64_t number) noexcept {
              std::memory_order_release);
   close();
   if (before == Status::kEstablished) {
-    // What was taken was taken, also in the burst of a lane that ends the connection.
+    // What was taken stays taken, also in the burst of a lane that ends the connection.
     mine_.state->consumed.store(taken_, std::memory_order_release);
     mine_.state->closed_number.store(number, std::memory_order_relaxed);
     mine_.state->closed.store(static_cast<uint32_t>(close_reason(end)), std::memory_order_seq_cst);
@@ -123,7 +123,7 @@ void QueuePair::fail_with(End end, uint64_t number) noexcept {
   device_.control().nudge(*this);
 }
 
-// What the peer is told.
+// The reason that is given to the peer.
 CloseReason QueuePair::close_reason(End end) noexcept {
   switch (end) {
     case End::kMessageTooLong:
@@ -150,7 +150,8 @@ CloseReason QueuePair::close_reason(End end) noexcept {
   return CloseReason::kDisconnected;
 }
 
-// peer_closed(): what the socket said counts first, but that it ended tells less than the peer did.
+// If peer_closed(): what the socket said counts first, but its mere end says less than the peer
+// did.
 QueuePair::End QueuePair::end_of_peer() const noexcept {
   const End dead = dead_.load(std::memory_order_acquire);
   if (dead != End::kNotYet && dead != End::kPeerGone)
@@ -159,7 +160,7 @@ QueuePair::End QueuePair::end_of_peer() const noexcept {
                                                                     : End::kPeerGone;
 }
 
-// A request of ours that failed.
+// For a request of ours that failed.
 QueuePair::End QueuePair::end_of(fabric::WcStatus status) noexcept {
   switch (status) {
     case fabric::WcStatus::kRemoteAccess:
@@ -173,8 +174,8 @@ QueuePair::End QueuePair::end_of(fabric::WcStatus status) noexcept {
   }
 }
 
-// Decides what becomes of each send that was still waiting. Behind one that failed nothing
-// succeeds, not even a Send that is in the ring: the peer stopped before it.
+// Decides what becomes of each send that was still waiting. After one that failed none succeeds,
+// not even a Send that is in the ring: the peer stopped before it.
 void QueuePair::settle_sends() noexcept {
   RRDK_ASSERT(send_tail_ - send_head_ <= send_limit_, send_head_, send_tail_);
   const uint64_t consumed = theirs_.state->consumed.load(std::memory_order_acquire);

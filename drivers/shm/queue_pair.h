@@ -52,10 +52,9 @@ class QueuePair final : public fabric::QueuePair,
   uint32_t reads_allowed() const override { return reads_allowed_; }
   rrdk::Peer peer() const override { return who_; }
 
-  // --- for the completion queue, its thread ---
   // `burst`: messages that the user of its lane may take.
   uint32_t poll(std::span<fabric::Completion> out, uint32_t burst) noexcept;
-  // Nothing to do for now: asks for the doorbell. False: there is something.
+  // Called when there is nothing to do: asks for the doorbell. Returns false if there is something.
   bool rest() noexcept;
   // Undoes rest().
   void awake() noexcept;
@@ -64,7 +63,6 @@ class QueuePair final : public fabric::QueuePair,
   bool active = false;
   uint32_t idle_polls = 0;
 
-  // --- control path ---
   // The connecting end: sends our half of the handshake.
   Result<void> start_connect(PeerSocket socket, uint64_t peer_memory,
                              std::chrono::milliseconds timeout,
@@ -82,7 +80,7 @@ class QueuePair final : public fabric::QueuePair,
     kEstablished,
     kError,  // flushing, or flushed
   };
-  // Why the data path ended, or is to end.
+  // Why the data path ended, or must end.
   enum class End : uint8_t {
     kNotYet,
     kDisconnected,
@@ -102,8 +100,8 @@ class QueuePair final : public fabric::QueuePair,
   enum class Wait : uint8_t { kNothing, kConsumed, kReader };
   struct SendRecord {
     uint64_t wr_id;
-    uint64_t number;  // kConsumed: complete when so many of our messages were consumed.
-                      // kReader: when patience ends, once it is known
+    uint64_t number;  // kConsumed: complete when this many of our messages were consumed. kReader:
+                      // time limit, once it is known
     uint32_t length;  // kRead
     uint32_t key;     // kReader
     fabric::Op op;
@@ -112,7 +110,7 @@ class QueuePair final : public fabric::QueuePair,
     bool signaled;
     bool quiet;
 
-    // Whether nothing is reported when it is done.
+    // Whether its completion is not reported.
     bool silent() const noexcept {
       return (!signaled && status == fabric::WcStatus::kSuccess) ||
              (quiet && status == fabric::WcStatus::kFlushed);
@@ -123,14 +121,15 @@ class QueuePair final : public fabric::QueuePair,
   // How reading the socket ended; kSome: there may be more.
   enum class Drained : uint8_t { kAll, kSome, kEnd, kNoPlace, kBroken, kTooMuchMemory, kNotMapped };
   // A pair of sockets, not an eventfd: the peer holds one end, and only sockets have calls that
-  // another holder of the descriptor cannot make block. (A timerfd has them, too, but wakes up
-  // several times as late.) One for each connection, since a peer can shut it down. The janitor
-  // closes both ends: the peer can put descriptors into one, and have the other in epoll sets.
+  // another holder of the descriptor cannot make block. (A timerfd has such calls, too, but wakes
+  // up several times as late.) Each connection has its own pair, since a peer can shut it down. The
+  // janitor closes both ends: the peer can put descriptors into one, and have the other in epoll
+  // sets.
   struct WakeUp {
     PeerSocket receiver;
     PeerFd sender;
   };
-  // What is in the peer's ring next.
+  // The next slot in the peer's ring.
   struct SlotHeader;
 
   QueuePair(Device& device, const fabric::QueuePairOptions& options, Geometry geometry,
@@ -156,7 +155,7 @@ class QueuePair final : public fabric::QueuePair,
   static void copy_spans(std::byte* to, std::span<const MemorySpan> spans) noexcept;
   bool write_sges(Slot& slot, std::span<const MemorySpan> spans, uint64_t length,
                   SlotWord& word) noexcept;
-  // So many messages that the peer has not consumed that Sends wait their turn.
+  // Whether Sends must wait their turn because the peer has many messages to consume.
   bool half_full() const noexcept { return sent_ - consumed_by_peer_ > mine_.slot_mask / 2; }
   bool send_copy(std::span<const MemorySpan> spans, uint32_t invalidate_key) noexcept;
   bool send_long_copy(std::span<const MemorySpan> spans, uint32_t invalidate_key) noexcept;
@@ -202,7 +201,7 @@ class QueuePair final : public fabric::QueuePair,
   bool is_next(SlotWord word) const noexcept {
     return word.sequence == static_cast<uint32_t>(taken_ + 1);
   }
-  // What the word of the next slot says as long as no message was put there.
+  // The word of the next slot as long as no message has been put there.
   uint32_t previous_sequence() const noexcept {
     const uint64_t slots = uint64_t{theirs_.slot_mask} + 1;
     return taken_ < slots ? 0 : static_cast<uint32_t>(taken_ + 1 - slots);
@@ -218,7 +217,7 @@ class QueuePair final : public fabric::QueuePair,
   fabric::WcStatus gather_remote(const Slot& slot, uint32_t count, uint32_t length,
                                  std::byte* to) noexcept;
   const std::byte* peer_bytes(WireId region, uint64_t offset, uint64_t length, Naming by) noexcept;
-  // Whether the peer is reading by this key of ours; 0: by none.
+  // Whether the peer is reading by this key of ours; for 0, whether it is reading by no key.
   bool peer_reads(uint32_t key) const noexcept {
     return theirs_.state->reading.load(std::memory_order_seq_cst) == key;
   }
@@ -253,7 +252,7 @@ class QueuePair final : public fabric::QueuePair,
   void report_disconnect();
   Ending ending() const;
 
-  void note_regions() noexcept;  // send_datapath.cc: forgets those that are gone
+  void note_regions() noexcept;  // send_datapath.cc: forgets regions that are gone
 
   // regions.cc: slow paths of the data path
   void sync_regions();
@@ -263,8 +262,8 @@ class QueuePair final : public fabric::QueuePair,
   static End end_of(Drained how) noexcept;
   void end_by_socket(Drained how);
   void count_end(End by_socket);
-  // `control_mutex_` held: reads up to `most` packets of what the peer says of its regions, and
-  // takes them off it.
+  // Requires `control_mutex_`. Reads up to `most` packets with what the peer says about its
+  // regions, and subtracts them.
   Drained drain_socket(uint32_t& most);
   Drained take_region_change(Received& received);
   static Drained why_not_taken(Errc code) noexcept;
@@ -278,20 +277,20 @@ class QueuePair final : public fabric::QueuePair,
 
   // --- the data path's own ---
   std::atomic<Status> status_{Status::kIdle};
-  // Why it has to end: told by the control thread, or by the data path when it reads the socket.
+  // Why it must end: set by the control thread, or by the data path when it reads the socket.
   std::atomic<End> dead_{End::kNotYet};
-  std::atomic<End> end_{End::kNotYet};  // why it did
+  std::atomic<End> end_{End::kNotYet};  // why it ended
   SegmentView mine_;
   SegmentView theirs_;
-  Doorbell bell_;  // of the peer
+  Doorbell bell_;  // the peer's
   fabric::LaneUser* lane_user_ = nullptr;
   uint64_t consumed_by_peer_ = 0;  // as last read
   uint64_t turn_began_ = 0;        // taken_ when this turn of receiving began
-  uint64_t written_ = 0;           // bytes of the peer's Writes that were copied in it
+  uint64_t written_ = 0;           // bytes of the peer's Writes that were copied in this turn
   bool acknowledge_ = false;       // the peer waits for some of what was taken since
-  bool acks_ = false;              // or will for the message that the lane has found
+  bool acks_ = false;              // or it will, for the message that the lane has found
   bool stalled_ = false;           // counted: the next message has no Receive
-  bool unsure_ = false;            // the peer may have begun to rest unseen when it was told
+  bool unsure_ = false;            // the peer may have begun to rest unnoticed when it was told
   uint64_t written_until_ = 0;     // the number of the last message that Lane::write() sent
   uint64_t claimed_at_ = 0;        // of what Lane::begin() claimed in the copies
   drivers::ReceiveQueue own_receives_;
@@ -304,22 +303,24 @@ class QueuePair final : public fabric::QueuePair,
   uint64_t send_tail_ = 0;
   std::vector<SendRecord> sends_;
   CopyRing copies_;
-  uint32_t refused_copy_ = 0;  // bytes of the Send that found no room in them; 0: none did
-  RegionTable local_regions_;  // those that the peer was told of
+  uint32_t refused_copy_ = 0;  // length of the Send that did not fit into the copies; 0: none
+  RegionTable local_regions_;  // those that the peer was told about
   RegionTable peer_regions_;
-  uint32_t packets_read_ = 0;  // in the data path's turns, for peer_regions_; a turn forgives some
-  bool region_is_late_ = false;  // of the message at hand: there is more to read in the next turn
-  uint64_t regions_seen_ = 0;    // Device::region_generation()
+  // in the data path's turns, for peer_regions_; each turn subtracts some
+  uint32_t packets_read_ = 0;
+  // that of the current message: there is more to read in the next turn
+  bool region_is_late_ = false;
+  uint64_t regions_seen_ = 0;  // Device::region_generation()
 
   // --- the control path's ---
   Geometry geometry_;
   SharedMemory segment_;
-  CompletionQueue::UsersPage* own_bells_ = nullptr;  // the peer's way to us
+  CompletionQueue::UsersPage* own_bells_ = nullptr;  // the peer's doorbell page for us
   WakeUp wake_up_;
-  rrdk::Peer who_;  // is there; once there is a connection
+  rrdk::Peer who_;  // the peer; once there is a connection
   Peer peer_;
   uint32_t reads_allowed_ = 0;
-  std::mutex control_mutex_;  // socket_ and what was read from it for the data path
+  std::mutex control_mutex_;  // protects socket_ and what was read from it for the data path
   PeerSocket socket_;
   std::vector<RegionEntry> region_changes_;  // for peer_regions_; no base: gone
   PeerRegions known_regions_;                // of the peer
@@ -330,11 +331,11 @@ class QueuePair final : public fabric::QueuePair,
   bool closing_ = false;               // on_tick() waits for accesses in progress
   bool established_once_ = false;
   bool end_seen_ = false;                // the socket ended: the peer does nothing any more
-  bool broken_ = false;                  // the socket said nonsense: only its end is looked at
-  bool held_ = false;                    // likewise, but for on_tick(): no_place_
-  bool reported_ = false;                // the event that ends it all
+  bool broken_ = false;                  // the socket sent nonsense: only its end matters
+  bool held_ = false;                    // the same, except for on_tick(): no_place_
+  bool reported_ = false;                // the final event
   std::chrono::milliseconds timeout_{};  // of the handshake
-  // Of the handshake; then of a lack of descriptors; then of the peer's accesses in progress.
+  // For the handshake; then for a lack of descriptors; then for the peer's accesses in progress.
   Clock::time_point deadline_{};
 };
 

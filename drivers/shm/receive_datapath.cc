@@ -1,5 +1,5 @@
-// The receiving half: messages out of the peer's ring into posted Receives, and the polling of a
-// queue pair as a whole. Everything that the peer can write is read once, into locals, and checked.
+// The receiving half: takes messages out of the peer's ring into posted Receives, and polls a queue
+// pair as a whole. Everything that the peer can write is read once, into locals, and checked.
 #include <algorithm>
 #include <cstring>
 
@@ -13,23 +13,23 @@ using fabric::WcStatus;
 
 namespace {
 
-// What one queue pair may have done before others have their turn.
+// Work for one queue pair before others have their turn.
 constexpr uint32_t kMostSlotsAtOnce = 64;
 // In each turn; a peer that registers what each message brings, and deregisters it, needs no more.
 constexpr uint32_t kPacketsForgiven = 2 * kMostSlotsAtOnce;
-// Bytes of Writes: so many always, and up to the second number from a peer that is far ahead.
+// Bytes of Writes: the first number always, and up to the second one from a peer that is far ahead.
 constexpr uint64_t kWrittenAtOnce = uint64_t{64} << 10;
 constexpr uint64_t kMostWrittenAtOnce = uint64_t{128} << 10;
 
 }  // namespace
 
-// What a slot says, read once.
+// The contents of a slot, read once.
 struct QueuePair::SlotHeader {
   uint32_t length = 0;
   uint32_t key = 0;
   uint32_t flags;
   uint32_t num_sges;
-  uint64_t address = 0;  // not of those that are inline
+  uint64_t address = 0;  // not for inline ones
 
   explicit SlotHeader(const Slot& slot) noexcept {
     const SlotWord word = slot.word.load(std::memory_order_relaxed);
@@ -44,10 +44,10 @@ struct QueuePair::SlotHeader {
       key = slot.far.key;
       address = slot.far.address;
     }
-    // Keeps the compiler from reading the slot a second time where these are used.
+    // Keeps the compiler from reading the slot a second time when these are used.
     std::atomic_signal_fence(std::memory_order_seq_cst);
   }
-  // As a message, from a peer with so many bytes of copies.
+  // Whether it is valid as a message from a peer with `copies` bytes of copies.
   bool sane(uint32_t copies) const noexcept {
     if ((flags & kInline) != 0)
       return length <= Slot::kMaxInline;
@@ -92,7 +92,7 @@ uint32_t QueuePair::pull(std::span<fabric::Completion> out) noexcept {
   for (uint32_t slots = 0; slots < kMostSlotsAtOnce && n < out.size() && message_ready(); ++slots) {
     const Slot& slot = theirs_.slot(taken_);
     const SlotHeader header(slot);
-    // The next two messages of a burst come from the other core while this one is copied.
+    // The next two messages of a burst are fetched from the other core while this one is copied.
     prefetch_slot(&slot + 1, header.flags, header.length);
     prefetch_slot(&slot + 2, header.flags, header.length);
     if ((header.flags & kWrite) != 0) {
@@ -110,10 +110,10 @@ uint32_t QueuePair::pull(std::span<fabric::Completion> out) noexcept {
 }
 
 // Whether this turn copies more of the peer's Writes. Each turn costs a pass of the core, so fewer
-// and longer turns cost less. But long turns must not leave either end without work: they go on
+// and longer turns cost less. But long turns must not leave either end without work: they continue
 // only while more slots wait than were taken.
 bool QueuePair::goes_on_writing() const noexcept {
-  if (taken_ - turn_began_ >= kPacketsForgiven) [[unlikely]]  // of no bytes, perhaps
+  if (taken_ - turn_began_ >= kPacketsForgiven) [[unlikely]]  // possibly without any bytes
     return false;
   if (written_ < kWrittenAtOnce)
     return true;
@@ -136,7 +136,8 @@ bool QueuePair::message_ready() noexcept {
   return false;
 }
 
-// The next message into the next Receive. False: not now, or never.
+// Takes the next message into the next Receive. Returns false if it must be retried or the
+// connection has failed.
 bool QueuePair::take_message(const Slot& slot, const SlotHeader& header,
                              fabric::Completion& out) noexcept {
   RRDK_ASSERT((header.flags & kWrite) == 0 && &slot == &theirs_.slot(taken_), taken_);
@@ -162,13 +163,14 @@ bool QueuePair::take_message(const Slot& slot, const SlotHeader& header,
     status = gather_remote(slot, header.num_sges, header.length, receive.buffer.data);
     if (std::exchange(region_is_late_, false)) [[unlikely]]
       return false;
-    // A sender that has closed may reuse its memory: what was copied is good only if it had not.
+    // A sender that has closed may reuse its memory: what was copied is valid only if it had not
+    // closed.
     std::atomic_thread_fence(std::memory_order_acquire);
     if (theirs_.state->closed.load(std::memory_order_relaxed) != 0)
       return false;
   }
   const bool invalidates = (header.flags & kInvalidate) != 0;
-  // The message itself says that the peer no longer reads by this key.
+  // The message itself shows that the peer no longer reads by this key.
   if (status == WcStatus::kSuccess && invalidates && !keys_.kill_for_peer(header.key)) {
     Counters::count(device_.counts().bad_invalidations);
     status = WcStatus::kRemoteAccess;
@@ -191,7 +193,7 @@ bool QueuePair::take_message(const Slot& slot, const SlotHeader& header,
   return true;
 }
 
-// If what is next is an RDMA Write. The peer may have made something else of it meanwhile.
+// Called if the next slot is an RDMA Write. The peer may have changed it meanwhile.
 bool QueuePair::take_next_write() noexcept {
   if (status_.load(std::memory_order_relaxed) != Status::kEstablished)
     return false;
@@ -200,7 +202,8 @@ bool QueuePair::take_next_write() noexcept {
   return (header.flags & kWrite) != 0 && take_write(slot, header);
 }
 
-// An RDMA Write of the peer's. False: not now, or never.
+// Handles an RDMA Write by the peer. Returns false if it must be retried or the connection has
+// failed.
 bool QueuePair::take_write(const Slot& slot, const SlotHeader& header) noexcept {
   RRDK_ASSERT((header.flags & kWrite) != 0 && &slot == &theirs_.slot(taken_), taken_);
   if (!goes_on_writing())
@@ -212,7 +215,7 @@ bool QueuePair::take_write(const Slot& slot, const SlotHeader& header) noexcept 
     Counters::count(device_.counts().bad_slots);
   if (std::exchange(region_is_late_, false)) [[unlikely]]
     return false;
-  // As with messages. Of what was copied nobody is told.
+  // As with messages. The copied data is not reported.
   std::atomic_thread_fence(std::memory_order_acquire);
   if (theirs_.state->closed.load(std::memory_order_relaxed) != 0)
     return false;
@@ -226,8 +229,8 @@ bool QueuePair::take_write(const Slot& slot, const SlotHeader& header) noexcept 
   return true;
 }
 
-// Copies what a Write names to where its key says. Our own entry of the key is nobody else's to
-// change.
+// Copies what a Write names to the place that its key denotes. Only we can change our own entry of
+// the key.
 WcStatus QueuePair::place(const Slot& slot, const SlotHeader& header) noexcept {
   constexpr auto kRelaxed = std::memory_order_relaxed;
   Counters& counts = device_.counts();
@@ -242,7 +245,7 @@ WcStatus QueuePair::place(const Slot& slot, const SlotHeader& header) noexcept {
   if (key->rights.load(kRelaxed) != static_cast<uint32_t>(fabric::Rights::kRemoteWrite))
     return refuse(counts.refused_rights);
   const uint64_t window = key->length.load(kRelaxed);
-  const uint64_t skip = address - key->address.load(kRelaxed);  // huge when before it
+  const uint64_t skip = address - key->address.load(kRelaxed);  // huge if the address is before it
   if (skip > window || header.length > window - skip)
     return refuse(counts.refused_bounds);
   return gather_remote(slot, header.num_sges, header.length,
@@ -256,8 +259,8 @@ void QueuePair::refuse_message(WcStatus status) noexcept {
             taken_ + 1);
 }
 
-// If the peer broke the protocol in the socket, or showed memory there that we cannot take, then
-// that is why its messages and keys name memory that we do not know.
+// If the peer broke the protocol in the socket, or showed memory there that we cannot take, that is
+// the reason why its messages and keys name memory that we do not know.
 QueuePair::End QueuePair::its_fault_or(End otherwise) const noexcept {
   const End dead = dead_.load(std::memory_order_relaxed);
   const bool by_socket = dead == End::kTooMuchMemory || dead == End::kProtocol ||
@@ -265,7 +268,7 @@ QueuePair::End QueuePair::its_fault_or(End otherwise) const noexcept {
   return by_socket ? dead : otherwise;
 }
 
-// Copies a message that lies in the peer's memory. `length` fits where it goes.
+// Copies a message that is in the peer's memory. `length` must fit the destination.
 WcStatus QueuePair::gather_remote(const Slot& slot, uint32_t count, uint32_t length,
                                   std::byte* to) noexcept {
   RRDK_ASSERT(count <= Slot::kMaxSges, count);
@@ -334,8 +337,8 @@ uint32_t QueuePair::flush(std::span<fabric::Completion> out) noexcept {
   return n;
 }
 
-// A message without a Receive waits. A held queue pair takes Receives from its own queue, which has
-// none.
+// A message without a Receive waits. A held queue pair takes Receives from its own queue, which is
+// empty.
 void QueuePair::hold_receives(bool hold) {
   RRDK_ASSERT(shared_receives_ == nullptr || own_receives_.empty());
   if (shared_receives_ == nullptr)
@@ -366,17 +369,17 @@ bool QueuePair::look() noexcept {
       (!receives_->empty() || !next_needs_receive() || (lane_runs() && offered_ != taken_ + 1)))
     return true;
   if (status_.load(std::memory_order_relaxed) != Status::kEstablished)
-    return true;  // what is in the ring ended the connection
+    return true;  // a message in the ring ended the connection
   if (refused_copy_ != 0 && !lacks_copies())
     return true;
   if (send_head_ == send_tail_)
     return false;
-  // Nobody rings when the last user of a key leaves it: that wait is for polling.
+  // No event signals the last release of a key, so poll for it.
   SendRecord& oldest = sends_[send_head_ & send_mask_];
   return oldest.wait == Wait::kReader || done(oldest);
 }
 
-// Of what message_ready() says is there.
+// For a message that message_ready() has found.
 bool QueuePair::next_needs_receive() noexcept {
   return (SlotHeader(theirs_.slot(taken_)).flags & kWrite) == 0;
 }

@@ -1,5 +1,5 @@
 // Regions that come and go while connected: the slow paths of QueuePair's data path, and what the
-// control thread hands over to it. And the count of what a peer has told of its regions.
+// control thread hands over to it. Also the record of what a peer has reported about its regions.
 #include "drivers/shm/regions.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ Message region_message(MessageType type, WireId id) {
 
 }  // namespace
 
-// A peer whose socket is full has not read what we told it before: it does not get to make us wait.
+// A peer whose socket is full has not read what we sent before; we do not wait for it.
 SendResult QueuePair::announce(const OwnRegion& own) {
   RRDK_ASSERT(own.region.fd >= 0 && own.shown() != 0, own.region.id);
   const mem::Region& region = own.region;
@@ -40,9 +40,8 @@ SendResult QueuePair::announce(const OwnRegion& own) {
   return sent;
 }
 
-// A region of ours that this connection uses for the first time, or a part of it that was not
-// filled when the peer was told. The peer reads of it before it reads of any message that lies
-// there.
+// A region of ours that this connection uses for the first time, or a part of one that was not
+// filled when the peer was told. The peer is told before it reads about any message in that memory.
 bool QueuePair::learn_local_region(const MemorySpan& span) {
   for (const OwnRegion& own : device_.regions()) {
     if (own.region.id != span.region)
@@ -97,7 +96,7 @@ QueuePair::Drained QueuePair::drain_socket(uint32_t& most) {
   return Drained::kSome;
 }
 
-// A call of the system's that fails is not the peer's fault.
+// A system call that fails is not the peer's fault.
 QueuePair::Drained QueuePair::why_not_taken(Errc code) noexcept {
   switch (code) {
     case Errc::kLimit:
@@ -109,7 +108,7 @@ QueuePair::Drained QueuePair::why_not_taken(Errc code) noexcept {
   }
 }
 
-// kSome: it was good.
+// kSome: it was valid.
 QueuePair::Drained QueuePair::take_region_change(Received& r) {
   if (r.message.type == MessageType::kRegion) {
     Result<RegionEntry> region = take_region(r, device_.mappings(), known_regions_);
@@ -127,11 +126,11 @@ QueuePair::Drained QueuePair::take_region_change(Received& r) {
   return Drained::kSome;
 }
 
-// A message or a key names bytes of the peer's that we have not heard of. Their region's
-// announcement is in the socket, and an honest peer has not put much before it. Other queue pairs
-// must have their turns, so a message whose region is announced further behind waits for the next
-// turn. A Read cannot wait, and may look through all that the socket holds. Where a descriptor is
-// lacking, on_tick() finds out when there is one again.
+// A message or a key names bytes of the peer's that we do not know. The announcement of their
+// region is in the socket, and an honest peer has not put much before it. Other queue pairs must
+// have their turns, so a message whose region is announced further behind waits for the next turn.
+// A Read cannot wait, and may search everything that the socket holds. If a descriptor is lacking,
+// on_tick() finds out when there is one again.
 bool QueuePair::learn_peer_region(WireId id, uint64_t end, Naming by) {
   constexpr uint32_t kMostOfMessages = 128;
   constexpr uint32_t kMostOfReads = 2 * kMaxPeerRegions;
@@ -159,7 +158,8 @@ bool QueuePair::learn_peer_region(WireId id, uint64_t end, Naming by) {
   return known;
 }
 
-// What the peer said of its regions ends the connection, or the fact that we cannot learn it now.
+// What the peer said about its regions ends the connection, or the fact that we cannot learn it
+// now.
 void QueuePair::end_by_socket(Drained how) {
   End none = End::kNotYet;
   if (dead_.compare_exchange_strong(none, end_of(how)))

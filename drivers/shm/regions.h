@@ -1,4 +1,4 @@
-// Regions, our own and those that a peer shows: where they lie, and how many a peer may have.
+// Regions, our own and those that a peer shows: their locations, and how many a peer may have.
 #pragma once
 
 #include <algorithm>
@@ -17,31 +17,32 @@
 
 namespace rrdk::shm {
 
-// Regions by id: where the bytes of a MemorySpan, or of a peer's message, lie in this process.
+// Regions by id: the location in this process of the bytes of a MemorySpan, or of a peer's message.
 
-// How the two ends of a connection name a region to each other. Never used again by a device.
+// The name of a region between the two ends of a connection. A device never reuses one.
 using WireId = uint32_t;
 constexpr WireId kNoWireId = kNoRegion;
 
 struct RegionEntry {
-  RegionId id = kNoRegion;  // of a peer's region: its wire id
+  RegionId id = kNoRegion;  // for a peer's region: its wire id
   WireId wire_id = kNoWireId;
   std::byte* base = nullptr;
   uint64_t length = 0;
-  std::shared_ptr<Mapping> mapping;  // of a peer's region
+  std::shared_ptr<Mapping> mapping;  // for a peer's region
 };
 
-// Belongs to one thread. Lookups are an array access for the few regions that a connection uses.
+// Belongs to one thread. A lookup is an array access for the few regions that a connection uses.
 class RegionTable {
  public:
-  // The address of [offset, offset + length) of region `id`; null if it is unknown or too short.
+  // Returns the address of [offset, offset + length) of region `id`; null if it is unknown or too
+  // short.
   std::byte* at(RegionId id, uint64_t offset, uint64_t length) noexcept {
     const Hot& hot = find(id);
     if (hot.id != id || offset > hot.length || length > hot.length - offset)
       return nullptr;
     return hot.base + offset;
   }
-  // Where a span lies in its region; offset -1: nowhere.
+  // The position of a span in its region; offset -1: in none.
   struct Place {
     int64_t offset = -1;
     WireId wire_id = kNoWireId;
@@ -90,14 +91,15 @@ class RegionTable {
   std::vector<RegionEntry> entries_;
 };
 
-// What a peer has told of its regions, as the control path keeps count of it. The files in which
-// they lie are mapped here, so their number and size are bounded.
+// What a peer has reported about its regions, as recorded by the control path. The files in which
+// they lie are mapped here, so their number and size are limited.
 
-// Of one connection. An honest end announces no more.
+// The most regions of one connection. An honest end announces no more.
 constexpr size_t kMaxPeerRegions = 256;
-// Bytes of all files together, unless the address says otherwise (socket.h). All of it is memory
-// that is there, and not ours; page tables take a part in 512 of what is read. A listening end maps
-// whoever comes; a connecting one maps the server that it has chosen, and servers are large.
+// Bytes of all files together, unless the address says otherwise (socket.h). This memory exists,
+// and is not ours; page tables take a 512th of what is read. A listening end maps the memory of any
+// peer that connects; a connecting end maps that of the server that it has chosen, and servers are
+// large.
 constexpr uint64_t kMemoryOfClient = uint64_t{4} << 30;
 constexpr uint64_t kMemoryOfServer = uint64_t{1} << 40;
 
@@ -105,10 +107,10 @@ class PeerRegions {
  public:
   explicit PeerRegions(uint64_t most_bytes = 0) : most_bytes_(most_bytes) {}
 
-  // A region that lies in `file`, or one that is known of which more is shown. Errors: kNotAPeer
-  // (it is known so already, or there are too many), kLimit (too many bytes).
+  // Adds a region in `file`, or extends a known one. Errors: kNotAPeer (it is already known like
+  // this, or there are too many), kLimit (too many bytes).
   Result<void> add(WireId id, const PeerFile& file);
-  // False: unknown.
+  // Returns false if it is unknown.
   bool remove(WireId id);
 
  private:

@@ -1,5 +1,5 @@
-// The sending half: Sends and Writes into our ring, from where the peer takes them; Reads straight
-// out of the peer's memory; and our remote keys.
+// The sending half: Sends and Writes go into our ring, from which the peer takes them; Reads copy
+// directly from the peer's memory; and our remote keys.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -29,8 +29,8 @@ uint32_t invalidates(const fabric::SendWr& wr) {
 
 }  // namespace
 
-// What the peer has consumed is read, and its cache line fetched, only when there is no room by
-// what was known of it.
+// What the peer has consumed is read, and its cache line fetched, only if there is no space
+// according to the last value.
 bool QueuePair::send_now(std::span<const MemorySpan> spans, uint32_t invalidate_key) {
   if (refused_copy_ != 0 || claimed_ != Claimed::kNothing)
     return false;
@@ -89,9 +89,9 @@ uint32_t QueuePair::post_send(std::span<const fabric::SendWr> wrs) {
   return taken;
 }
 
-// A Send that is copied into its slot, which nothing has to wait for: nothing is recorded of it.
-// Its bytes are not looked up in a region, since no peer learns of where they are. False: it takes
-// the way of the others.
+// Sends a message that is copied into its slot. Nothing has to wait for it, so it is not recorded.
+// Its bytes are not looked up in a region, since their address is not given to the peer. Returns
+// false if it must take the general path.
 bool QueuePair::send_copy(std::span<const MemorySpan> spans, uint32_t invalidate_key) noexcept {
   if (half_full() || status_.load(std::memory_order_relaxed) != Status::kEstablished) [[unlikely]]
     return false;
@@ -121,7 +121,7 @@ bool QueuePair::send_long_copy(std::span<const MemorySpan> spans,
   return length <= kMaxCopied && put_copy(spans, static_cast<uint32_t>(length), invalidate_key, 0);
 }
 
-// Whether such a Send has to wait for room in the copies. It is not taken before there is room:
+// Whether such a Send has to wait for space in the copies. It is not taken before there is space:
 // once it is taken, its memory must be free.
 bool QueuePair::waits_for_copies(const fabric::SendWr& wr) noexcept {
   const uint64_t length = length_of(wr.spans());
@@ -134,16 +134,17 @@ bool QueuePair::waits_for_copies(const fabric::SendWr& wr) noexcept {
     return false;
   }
   open_sends();
-  cq_.activate(*this);  // so that it asks to be told of room before it rests
+  cq_.activate(*this);  // so that it asks for a report of space before it rests
   return true;
 }
 
-// Whether what was refused would be again.
+// Whether what was refused would be refused again.
 bool QueuePair::lacks_copies() noexcept {
   return refused_copy_ != 0 && read_consumed() && !copies_.fits(refused_copy_);
 }
 
-// Puts a message into the copies, and names it in a slot. False: there is no room for it.
+// Puts a message into the copies, and names it in a slot. Returns false if there is no space for
+// it.
 bool QueuePair::put_copy(std::span<const MemorySpan> spans, uint32_t length,
                          uint32_t invalidate_key, uint8_t flags) noexcept {
   RRDK_ASSERT(length <= kMaxCopied && length == length_of(spans), length);
@@ -155,7 +156,7 @@ bool QueuePair::put_copy(std::span<const MemorySpan> spans, uint32_t length,
   return true;
 }
 
-// Sends what lies in the copies.
+// Sends what is in the copies.
 void QueuePair::name_copy(uint32_t at, uint32_t length, uint32_t invalidate_key,
                           uint8_t flags) noexcept {
   Slot& slot = mine_.slot(sent_);
@@ -167,7 +168,7 @@ void QueuePair::name_copy(uint32_t at, uint32_t length, uint32_t invalidate_key,
   if (invalidate_key != 0)
     word.flags |= kInvalidate;
   if (!copies_.fits(kMaxCopied))
-    word.flags |= kAckWanted;  // whoever is refused next learns of room by it
+    word.flags |= kAckWanted;  // reports space to the next one that is refused
   publish(word);
   if (const std::optional<uint32_t> next = copies_.next(length)) [[likely]] {
     const std::byte* const bytes = mine_.copies + *next;
@@ -219,7 +220,7 @@ WcStatus QueuePair::execute(const fabric::SendWr& wr, SendRecord& record) noexce
   return WcStatus::kLocalProtection;
 }
 
-// Where `span` lies in a region of ours, which the peer knows of after this.
+// Returns the position of `span` in a region of ours, which the peer knows afterwards.
 RegionTable::Place QueuePair::local_place(const MemorySpan& span) noexcept {
   const RegionTable::Place place = local_regions_.place_of(span);
   if (place.offset >= 0) [[likely]]
@@ -238,7 +239,7 @@ bool QueuePair::check_local(std::span<const MemorySpan> spans, uint64_t length) 
   return good;
 }
 
-// Names the spans to the peer. False: they are not all in regions, or are too many.
+// Names the spans to the peer. Returns false if they are not all in regions, or too many.
 bool QueuePair::write_sges(Slot& slot, std::span<const MemorySpan> spans, uint64_t length,
                            SlotWord& word) noexcept {
   bool good = length <= device_.capabilities().max_message && spans.size() <= Slot::kMaxSges;
@@ -260,7 +261,7 @@ bool QueuePair::write_sges(Slot& slot, std::span<const MemorySpan> spans, uint64
 WcStatus QueuePair::send(const fabric::SendWr& wr, SendRecord& record) noexcept {
   const uint64_t length = length_of(wr.spans());
   // An inline Send is complete at once, unless the peer is half a ring behind: then it waits its
-  // turn as the others do, which bounds what is in the ring.
+  // turn like the others, which limits what is in the ring.
   if (half_full() && !read_consumed())
     return WcStatus::kRemoteOperation;
   const bool in_slot = length <= Slot::kMaxInline;
@@ -302,7 +303,8 @@ WcStatus QueuePair::send(const fabric::SendWr& wr, SendRecord& record) noexcept 
   return WcStatus::kSuccess;
 }
 
-// RDMA Write: the peer copies it to where its key says, before it takes what comes behind it.
+// RDMA Write: the peer copies it to the place that its key denotes, before it takes what comes
+// after it.
 WcStatus QueuePair::write(const fabric::SendWr& wr, SendRecord& record) noexcept {
   const uint64_t length = length_of(wr.spans());
   if (length == 0)
@@ -320,8 +322,8 @@ WcStatus QueuePair::write(const fabric::SendWr& wr, SendRecord& record) noexcept
   return WcStatus::kSuccess;
 }
 
-// The same of one span for the lane. It is not recorded, and there is a slot for the message behind
-// it, too.
+// The same with one span for the lane. It is not recorded, and there is a slot for the message
+// after it, too.
 bool QueuePair::write(const MemorySpan& span, uint32_t key, uint64_t address) noexcept {
   if (claimed_ != Claimed::kNothing || refused_copy_ != 0 || span.length == 0 ||
       status_.load(std::memory_order_acquire) != Status::kEstablished)
@@ -354,8 +356,8 @@ fabric::Lane::Untaken QueuePair::untaken() noexcept {
   return {consumed_by_peer_ < written_until_, consumed_by_peer_};
 }
 
-// The peer says which message was at fault; that the Write is one of ours, and is behind none that
-// was overwritten, is checked.
+// The peer says which message was at fault. It is checked that the Write is one of ours, and is
+// after none that was overwritten.
 const std::byte* QueuePair::behind_refused_write() const noexcept {
   if (written_until_ == 0)
     return nullptr;
@@ -386,7 +388,7 @@ void QueuePair::copy_spans(std::byte* to, std::span<const MemorySpan> spans) noe
 }
 
 // Wakes a peer that rests. A peer that begins to rest at this moment may have looked before it
-// could see our messages, and we before we could see that it rests: make_sure_told() finds it
+// could see our messages, and we before we could see that it rests: make_sure_told() detects that
 // later. A fence here would wait for the messages' cache lines, a tenth of a round trip.
 void QueuePair::tell_messages() noexcept {
   sent_something_ = false;
@@ -395,8 +397,8 @@ void QueuePair::tell_messages() noexcept {
     make_sure_told();
 }
 
-// After this the peer has the messages, or knows to look for them. Called in the first poll that
-// finds nothing, or when we rest ourselves, whichever comes first.
+// After this the peer has the messages, or knows that it must look for them. Called in the first
+// poll that finds nothing, or when we rest ourselves, whichever comes first.
 void QueuePair::make_sure_told() noexcept {
   unsure_ = false;
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -423,18 +425,20 @@ WcStatus QueuePair::read(const fabric::SendWr& wr, SendRecord& record) noexcept 
   if (refusal == nullptr) [[likely]]
     return WcStatus::kSuccess;
   Counters::count(*refusal);
-  // A peer that closes says so before it kills its keys: they tell of its end, not of its mistake.
+  // A peer that closes says so before it invalidates its keys: invalid keys are then due to its
+  // end, not to its mistake.
   return peer_closed() ? WcStatus::kPeerLost : WcStatus::kRemoteAccess;
 }
 
-// As for a Send that is copied, `to` is not looked up in a region: no peer learns where it is.
+// As for a Send that is copied, `to` is not looked up in a region, since its address is not given
+// to the peer.
 bool QueuePair::read_now(const MemorySpan& to, uint32_t key, uint64_t remote_address) {
   return status_.load(std::memory_order_relaxed) == Status::kEstablished &&
          copy_remote(key, remote_address, {&to, 1}) == nullptr;
 }
 
-// Copies what the key names. The peer sees by which key we read while we look at it and copy. Null:
-// it is done; otherwise the counter of the refusal, which the caller counts or not.
+// Copies what the key names. The peer sees by which key we read while we check it and copy. Returns
+// null if it is done; otherwise the counter of the refusal, which the caller may count.
 Counters::Count* QueuePair::copy_remote(uint32_t key, uint64_t address,
                                         std::span<const MemorySpan> spans) noexcept {
   RRDK_ASSERT(mine_.state->reading.load(std::memory_order_relaxed) == 0);
@@ -453,7 +457,7 @@ Counters::Count* QueuePair::copy_remote(uint32_t key, uint64_t address,
   return refusal;
 }
 
-// Where the peer's bytes are that a key names; likewise.
+// Finds the peer's bytes that a key names; returns the same.
 Counters::Count* QueuePair::find_remote(uint32_t key, uint64_t address, uint64_t length,
                                         const std::byte*& remote) noexcept {
   constexpr auto kRelaxed = std::memory_order_relaxed;
@@ -464,7 +468,7 @@ Counters::Count* QueuePair::find_remote(uint32_t key, uint64_t address, uint64_t
   if (entry.rights.load(kRelaxed) != static_cast<uint32_t>(fabric::Rights::kRemoteRead))
     return &counts.refused_rights;
   const uint64_t window = entry.length.load(kRelaxed);
-  const uint64_t skip = address - entry.address.load(kRelaxed);  // huge when before it
+  const uint64_t skip = address - entry.address.load(kRelaxed);  // huge if the address is before it
   if (skip > window || length > window - skip)
     return &counts.refused_bounds;
   uint64_t offset = 0;
@@ -476,7 +480,8 @@ Counters::Count* QueuePair::find_remote(uint32_t key, uint64_t address, uint64_t
   return no_place_.load(kRelaxed) ? &counts.no_descriptors : &counts.bad_keys;
 }
 
-// Reads how many of our messages the peer has consumed. False: no honest peer says that.
+// Reads how many of our messages the peer has consumed. Returns false if no honest peer would say
+// that.
 bool QueuePair::read_consumed() noexcept {
   RRDK_ASSERT(consumed_by_peer_ <= sent_, consumed_by_peer_, sent_);
   const uint64_t consumed = theirs_.state->consumed.load(std::memory_order_acquire);
@@ -490,8 +495,8 @@ bool QueuePair::read_consumed() noexcept {
   return true;
 }
 
-// A peer that does not let go of a key is waited for no longer than an honest one can take. True:
-// it had its time, and the connection is over.
+// Limits the wait for a peer that does not release a key to what an honest one can take. Returns
+// true if the time is over, and the connection with it.
 bool QueuePair::overdue(SendRecord& record) noexcept {
   RRDK_ASSERT(record.wait == Wait::kReader && record.key != 0, record.wait);
   constexpr uint64_t kTimeoutNs = std::chrono::nanoseconds(kAccessTimeout).count();

@@ -55,7 +55,7 @@ Fd new_socket() {
   return Fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
-// The directory that a path leads to, which need not be readable.
+// The directory of a path, which need not be readable.
 Fd directory_of(const std::string& path) {
   const size_t slash = path.rfind('/');
   const std::string directory =
@@ -63,19 +63,19 @@ Fd directory_of(const std::string& path) {
   return Fd(::open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
 }
 
-// Holds off other listeners of ours while one looks at what is in the directory and replaces it.
-// The lock is on the directory itself, so that no lock file is left behind.
+// Blocks other listeners of ours while one checks what is in the directory and replaces it. The
+// lock is on the directory itself, so that no lock file is left behind.
 class DirectoryLock {
  public:
   explicit DirectoryLock(const Fd& directory)
       : fd_(::openat(directory.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-    // An unreadable directory cannot be locked; bind() still decides who is first.
+    // An unreadable directory cannot be locked; bind() still decides which one is first.
     if (fd_ && ::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0)
       wait_a_little();
   }
 
  private:
-  // A stranger may hold the lock for ever, which must not keep a server from starting.
+  // Another process may hold the lock for ever, which must not keep a server from starting.
   void wait_a_little() {
     constexpr int kTries = 100;
     constexpr useconds_t kPause = 10000;
@@ -92,7 +92,7 @@ Result<void> clear_path(const std::string& path) {
     return {};
   if (!S_ISSOCK(st.st_mode))
     return fail(Errc::kAddressInUse, "it exists and is not a socket");
-  const PeerSocket probe(new_socket(), ::geteuid());  // whoever listens there may send to it
+  const PeerSocket probe(new_socket(), ::geteuid());  // a process that listens there may send to it
   const SocketAddress address(path);
   if (::connect(probe.get(), address.get(), address.length) == 0 || errno == EAGAIN)
     return fail(Errc::kAddressInUse, "another server listens there");
@@ -107,7 +107,7 @@ Result<void> clear_path(const std::string& path) {
   return {};
 }
 
-// False: it has no such value.
+// Returns false if the value is invalid.
 bool take_peer_memory(std::string_view option, Address& address) {
   const char* const begin = std::to_address(option.begin());
   const char* const end = std::to_address(option.end());
@@ -127,7 +127,7 @@ bool take_peer_memory(std::string_view option, Address& address) {
   return true;
 }
 
-// False: there is no such option, or it has no such value.
+// Returns false if there is no such option, or if the value is invalid.
 bool take_option(std::string_view option, Address& address) {
   const size_t sign = option.find('=');
   if (sign == std::string_view::npos)
@@ -183,7 +183,7 @@ Result<Address> parse_address(std::string_view uri) {
   return address;
 }
 
-// A path is no name that anybody else knows.
+// A path needs no name server.
 Result<std::unique_ptr<fabric::Place>> find(const std::string& uri, fabric::Names /*names*/) {
   Result<Address> address = parse_address(uri);
   if (!address)

@@ -15,12 +15,12 @@ namespace rrdk::shm {
 
 struct Address final : fabric::Place {
   std::string path;  // of the socket; "@name" is an abstract one
-  // Bytes of a peer's memory that one connection may have mapped here; 0: not said.
+  // Bytes of a peer's memory that one connection may have mapped here; 0: not stated.
   uint64_t peer_memory = 0;
 };
 
-// "shm:/run/x.sock" or "shm:@name", and behind it "?peer_memory=SIZE": bytes, or with K, M or G;
-// and "timeout=S", seconds that connecting or, at a listener, a peer's handshake may take. Options
+// "shm:/run/x.sock" or "shm:@name", followed by "?peer_memory=SIZE": bytes, or with K, M or G; and
+// "timeout=S", the seconds that connecting or, at a listener, a peer's handshake may take. Options
 // are joined by "&". Errors: kBadUri.
 Result<Address> parse_address(std::string_view uri);
 
@@ -30,7 +30,7 @@ Result<std::unique_ptr<fabric::Place>> find(const std::string& uri, fabric::Name
 // A connected socket. Never waits. Errors: kNotFound, kPermission, kNotAPeer, kRefused, kSystem.
 Result<Fd> connect_socket(const std::string& path);
 
-// A listening socket; its file goes away with it, if it is still ours.
+// A listening socket; its file is removed with it, if the file is still ours.
 class ListeningSocket {
  public:
   // Errors: kAddressInUse, kNotFound (no such directory), kPermission, kSystem.
@@ -46,7 +46,7 @@ class ListeningSocket {
 
   std::string path_;
   Fd fd_;
-  Fd directory_;  // of the file, wherever the process goes meanwhile; none: there is no file
+  Fd directory_;  // of the file, even if the process changes its directory; empty: there is no file
   dev_t device_ = 0;
   ino_t inode_ = 0;
 };
