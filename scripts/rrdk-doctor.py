@@ -96,7 +96,7 @@ def uri_of(text):
     rest, _, query = rest.partition("?")
     scheme = scheme.lower()
     if scheme == "shm" and rest:
-        return Uri(scheme)
+        return Uri(scheme, path=rest)
     parts = re.fullmatch(r"//(?:\[([^\]]+)\]|([^/:\[\]@]+))(?::(\d{1,5}))?/?", rest)
     if scheme not in ("iwarp", "verbs") or not parts or int(parts[3] or 0) > 65535:
         raise argparse.ArgumentTypeError(

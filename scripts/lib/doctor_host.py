@@ -7,6 +7,7 @@ import ipaddress
 import math
 import os
 import re
+import stat
 import time
 from pathlib import Path
 
@@ -128,6 +129,9 @@ class Host:
 
     def may_use(self, path):
         return os.access(self.at(path), os.R_OK | os.W_OK)
+
+    def is_socket(self, path):
+        return stat.S_ISSOCK(os.stat(self.at(path)).st_mode)
 
     def memfd_error(self):
         try:
@@ -253,6 +257,14 @@ class Host:
         v6 = re.findall(r"^([0-9a-f]{32}) ", self.find("/proc/net/if_inet6"), re.M)
         return str(address) in v4 or address.packed.hex() in v6
 
+    def has_route(self, address):
+        """None: not known."""
+        routes = [line.split() for line in self.find("/proc/net/route").splitlines()[1:]]
+        if address.version != 4 or not self.exists("/proc/net/route"):
+            return None
+        number = int.from_bytes(address.packed, "little")  # as the file has them
+        return any(len(route) > 7 and number & int(route[7], 16) == int(route[1], 16) for route in routes)
+
     def listeners(self, port):
         """[(address, inode)] of TCP sockets that listen there."""
         found = []
@@ -284,6 +296,7 @@ class Uri:
     host: str = ""
     port: int = DEFAULT_PORT
     device: str | None = None
+    path: str = ""  # of shm:
 
 
 @dataclasses.dataclass

@@ -1,7 +1,9 @@
 """What scripts/rrdk-doctor.py checks of the network and of RDMA devices."""
 import dataclasses
 import ipaddress
+import os
 import re
+import shlex
 
 from lib.doctor_host import (DEFAULT_PORT, INFINIBAND, MIB, NODE, bad, check, good, ranges, size, unknown,
                              worse)
@@ -40,6 +42,48 @@ def address_of(uri):
         return None
 
 
+MOST_PATH = 107  # bytes of a UNIX socket's path
+
+
+@check("network", "socket")
+def socket(host, wanted):
+    if wanted.scheme != "shm":
+        return []
+    path = wanted.uri.path
+    length = len(os.fsencode(path))
+    if length > MOST_PATH:
+        return bad(f"its path has {length} bytes", f"neither end can use it: {MOST_PATH} are possible",
+                   "# choose a shorter one")
+    if path.startswith("@"):
+        return good("a name without a file")
+    here = os.path.abspath(path)
+    folder = os.path.dirname(here)
+    if not host.exists(folder):
+        return bad(f"{folder} is not there", "a server can not listen there", f"mkdir -p {shlex.quote(folder)}")
+    if host.exists(here):
+        if host.is_socket(here):
+            return good(f"{path} is there")
+        return bad(f"{path} is there, and is no socket", "a server does not take its place, a client can not connect",
+                   "# choose another path, or remove it")
+    if not host.may_use(folder):
+        return bad(f"{folder} is not ours to write", "a server can not listen there", "# choose another folder")
+    return good(f"{path} is free")
+
+
+def is_cut_off(host, address):
+    """What is wrong if nothing can reach this address from here."""
+    if address.is_loopback:
+        own = ipaddress.ip_address("127.0.0.1") if address.version == 4 else address
+        if host.exists("/proc/net/fib_trie") and not host.has_address(own):
+            why = "lo is down" if own.version == 4 else "lo is down, or IPv6 is switched off"
+            return bad(f"{own} is no address of this host: {why}", "network is unreachable, at both ends",
+                       "ip link set lo up")
+    elif not (address.is_unspecified or host.has_address(address)) and host.has_route(address) is False:
+        return bad(f"there is no route to {address}", "network is unreachable",
+                   "ip link  # is its interface up? ip address, ip route: has it an address, and a route?")
+    return None
+
+
 @check("network", "port")
 def port(host, wanted):
     if wanted.scheme == "shm":
@@ -49,6 +93,8 @@ def port(host, wanted):
     address = address_of(wanted.uri) if wanted.uri else ipaddress.ip_address("0.0.0.0")
     if address is None:
         return unknown(f"{wanted.uri.host} was not looked up: it may be this host's name, or another's")
+    if cut_off := is_cut_off(host, address):
+        return cut_off
     if not (address.is_unspecified or address.is_loopback or host.has_address(address)):
         return good(f"{address} is another host's")
     number = wanted.uri.port if wanted.uri else DEFAULT_PORT

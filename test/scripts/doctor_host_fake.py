@@ -39,7 +39,8 @@ HEALTHY = {
     "/proc/self/uid_map": "0 0 4294967295",
     "/proc/net/tcp": "head\n", "/proc/net/tcp6": "head\n", "/proc/net/unix": "",
     "/proc/net/if_inet6": "fd000000000000000000000000000001 02 40 00 80 eth0\n",
-    "/proc/net/fib_trie": "  |-- 10.0.0.1\n     /32 host LOCAL\n  |-- 10.0.0.255\n     /32 link BROADCAST\n",
+    "/proc/net/fib_trie": "  |-- 127.0.0.1\n     /32 host LOCAL\n"
+                          "  |-- 10.0.0.1\n     /32 host LOCAL\n  |-- 10.0.0.255\n     /32 link BROADCAST\n",
     "/proc/sys/kernel/hostname": "host", "/proc/sys/kernel/osrelease": "6.1.0",
     "/proc/sys/kernel/numa_balancing": "0", "/proc/sys/vm/swappiness": "60",
     "/proc/sys/fs/nr_open": "1048576", "/proc/sys/fs/file-nr": "2000 0 2000000",

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import socket
 import tempfile
 import unittest
 from pathlib import Path
@@ -137,7 +138,7 @@ class Memory(Hosts):
 
     def test_locked_memory_matters_to_verbs(self):
         small = {"/proc/self/limits": limits(locked_memory=(8 << 20, 8 << 20))}
-        self.good("locked memory", small, "--uri", "shm:/tmp/x")
+        self.good("locked memory", small, "--uri", "shm:@x")
         found = self.only("worse", "locked memory", small)  # there is a device
         self.assertIn("8 MiB", found["found"])
         found = [f for f in self.not_good(small, "--uri", "verbs://10.0.0.1") if f["state"] == "bad"]
@@ -194,6 +195,34 @@ class Network(Hosts):
         self.only("worse", "port", elsewhere, "--uri", "iwarp://localhost")
         self.assertIn("another host", self.good("port", elsewhere, "--uri", "iwarp://10.0.0.9"))
         self.only("unknown", "port", elsewhere, "--uri", "iwarp://server")
+
+    def test_interfaces_that_are_down(self):
+        down = {"/proc/net/fib_trie": "  |-- 10.0.0.1\n     /32 host LOCAL\n"}
+        for name in ("127.0.0.1", "localhost", "[::1]"):
+            self.assertEqual(self.only("bad", "port", down, "--uri", f"iwarp://{name}")["mend"], "ip link set lo up")
+        routes = "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n"
+        local = {"/proc/net/route": routes + "eth0 0000000A 00000000 0001 0 0 0 000000FF 0 0 0\n"}
+        self.assertIn("no route to 192.0.2.7", self.only("bad", "port", local, "--uri", "iwarp://192.0.2.7")["found"])
+        self.assertIn("another host", self.good("port", local, "--uri", "iwarp://10.9.9.9"))
+        default = {"/proc/net/route": routes + "eth0 00000000 0100000A 0003 0 0 0 00000000 0 0 0\n"}
+        self.assertIn("another host", self.good("port", default, "--uri", "iwarp://192.0.2.7"))
+
+    def test_sockets_of_shm(self):
+        host = self.host({"/run/rrdk/file": "x"})
+        there = host.at("/run/rrdk/socket")
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(there)
+            self.addCleanup(os.unlink, there)
+        for path, state, words in (("/run/rrdk/new", "good", "is free"), ("/run/rrdk/socket", "good", "is there"),
+                                   ("@name", "good", "without a file"), ("/run/rrdk/file", "bad", "is no socket"),
+                                   ("/none/x.sock", "bad", "/none is not there"),
+                                   ("/run/rrdk/" + "x" * 110, "bad", "120 bytes"), ("@" + "x" * 107, "bad", "108 bytes")):
+            [found] = [f for f in self.findings(host, "--uri", f"shm:{path}") if f["name"] == "socket"]
+            self.assertEqual(found["state"], state, found)
+            self.assertIn(words, found["found"])
+        host.closed = ("/run/rrdk",)
+        [found] = [f for f in self.findings(host, "--uri", "shm:/run/rrdk/new") if f["name"] == "socket"]
+        self.assertEqual(found["state"], "bad")
 
     def test_a_port_that_only_root_may_have(self):
         found = self.only("bad", "port", (), "--uri", "iwarp://0.0.0.0:80")
