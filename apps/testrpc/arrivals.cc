@@ -37,10 +37,14 @@ Result<ArrivalPattern> parse_arrivals(const std::string& text) {
   });
 }
 
-Arrivals::Arrivals(const ArrivalPattern& pattern, double rate, uint64_t seed)
-    : pattern_(pattern), gap_ns_(1e9 / rate), rate_(rate), random_(seed) {
-  if (pattern.kind == ArrivalPattern::Kind::kPoisson)
-    next_ns_ = exponential_gap();
+Arrivals::Arrivals(const ArrivalPattern& pattern, double rate, uint64_t seed, double lead)
+    : pattern_(pattern), gap_ns_(1e9 / rate), rate_(rate), lead_(lead), random_(seed) {
+  next_ns_ = pattern.kind == ArrivalPattern::Kind::kPoisson ? exponential_gap() : time_of_burst(0);
+}
+
+// A call by itself is a burst of one.
+double Arrivals::time_of_burst(uint64_t number) const {
+  return (static_cast<double>(number) + lead_) * pattern_.burst * 1e9 / rate_;
 }
 
 // By inversion, of a number in [0, 1) that SplitMix64 (Steele, Lea and Flood, 2014) gives.
@@ -57,19 +61,16 @@ void Arrivals::take() {
   if (pattern_.kind == ArrivalPattern::Kind::kPoisson)
     next_ns_ += exponential_gap();
   else
-    next_ns_ = static_cast<double>(taken_ - taken_ % pattern_.burst) * 1e9 / rate_;
+    next_ns_ = time_of_burst(taken_ / pattern_.burst);
 }
 
 uint64_t Arrivals::due_before(double end_ns) const {
   if (pattern_.kind == ArrivalPattern::Kind::kPoisson)
     return taken_ + (next_ns_ < end_ns ? 1 + std::llround((end_ns - next_ns_) / gap_ns_) : 0);
   // Rounding may be off by one.
-  auto time_of = [this](uint64_t burst) {
-    return static_cast<double>(burst * pattern_.burst) * 1e9 / rate_;
-  };
-  const double whole = end_ns / gap_ns_ / pattern_.burst;
+  const double whole = end_ns / gap_ns_ / pattern_.burst - lead_;
   uint64_t bursts = whole < 1 ? 0 : static_cast<uint64_t>(whole) - 1;
-  while (time_of(bursts) < end_ns)
+  while (time_of_burst(bursts) < end_ns)
     ++bursts;
   return bursts * pattern_.burst;
 }

@@ -29,8 +29,10 @@ Result<ArrivalPattern> parse_arrivals(const std::string& text);
 class Arrivals {
  public:
   Arrivals() = default;
-  // `rate` calls a second on average. The same seed gives the same schedule.
-  Arrivals(const ArrivalPattern& pattern, double rate, uint64_t seed);
+  // `rate` calls a second on average. The same seed gives the same schedule. What is not random
+  // begins `lead` of its distances after the start: several schedules with distances in common may
+  // take turns.
+  Arrivals(const ArrivalPattern& pattern, double rate, uint64_t seed, double lead = 0);
 
   // When the next call is due.
   double next_ns() const { return next_ns_; }
@@ -42,10 +44,12 @@ class Arrivals {
 
  private:
   double exponential_gap();
+  double time_of_burst(uint64_t number) const;
 
   ArrivalPattern pattern_;
   double gap_ns_ = 0;  // on average
   double rate_ = 0;
+  double lead_ = 0;
   uint64_t random_ = 0;
   uint64_t taken_ = 0;
   double next_ns_ = 0;

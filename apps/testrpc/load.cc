@@ -244,10 +244,14 @@ void Load::warm_up() {
   uint64_t calls = kWarmUpCallsPerSlot * active_.size();
   if (options_->count != 0)
     calls = std::min(calls, std::max<uint64_t>(options_->count, active_.size()));
+  const bool open = options_->rate != 0;
+  // A slow schedule would leave most connections without a call.
+  if (open)
+    phase(false, spec_->active, kWarmUpNs, 0);
   if (options_->warmup_s != 0)
-    phase(kForever, static_cast<uint64_t>(options_->warmup_s * 1e9), 0);
+    phase(open, kForever, static_cast<uint64_t>(options_->warmup_s * 1e9), 0);
   else
-    phase(calls, kWarmUpNs, 0);
+    phase(open, calls, kWarmUpNs, 0);
   recording_ = result_->measuring = true;
 }
 
@@ -269,7 +273,8 @@ void Load::measure() {
     piece_.clear();
     const uint64_t allocated = hooks_->allocations() - allocated_reading_;
     // A piece takes longer when the connection breaks in it: that time has passed as well.
-    uint64_t taken_ns = std::max(piece_ns, phase(calls, piece_ns, kOpenLoopGraceNs));
+    uint64_t taken_ns =
+        std::max(piece_ns, phase(options_->rate != 0, calls, piece_ns, kOpenLoopGraceNs));
     result_->allocations += hooks_->allocations() - allocated_reading_ - allocated;
     lines.push_back(hooks_->probe_line());
     double around = (lines.back() + lines[lines.size() - 2]) / 2;
@@ -339,10 +344,9 @@ void Load::keep_outlier(const Slot& slot, uint64_t latency) {
 // Returns how long that took. An open loop that is behind its schedule when the time is up has
 // `grace_ns` more to make the calls that were due. Without a duration all `calls` are made, however
 // long that takes.
-uint64_t Load::phase(uint64_t calls, uint64_t duration_ns, uint64_t grace_ns) {
+uint64_t Load::phase(bool open, uint64_t calls, uint64_t duration_ns, uint64_t grace_ns) {
   submitted_ = 0;
-  open_ = options_->rate != 0;
-  arrivals_ = open_ ? Arrivals(options_->arrivals, options_->rate, options_->seed) : Arrivals();
+  open_ = open;
   budget_ = calls;
   start_ns_ = Runtime::now_ns();
   deadline_ns_ = duration_ns > kForever - start_ns_ ? kForever : start_ns_ + duration_ns;
@@ -350,20 +354,24 @@ uint64_t Load::phase(uint64_t calls, uint64_t duration_ns, uint64_t grace_ns) {
   stopped_ns_ = 0;
   think_ns_ = static_cast<uint64_t>(options_->think_us * 1000);
   first_thinking_ = last_thinking_ = nullptr;
-  behind_since_ns_ = kForever;
+  if (open_)
+    schedule_.begin(Arrivals(options_->arrivals, options_->rate, options_->seed, options_->lead),
+                    spec_->active, spec_->window, calls,
+                    deadline_ns_ == kForever ? kForever : duration_ns);
   watch_.start(start_ns_);
   idle_.clear();
+  free_.assign(spec_->active, nullptr);
   resting_.clear();
   for (Slot* slot : active_)
-    idle_.push_back(slot);
+    open_ ? free(*slot) : idle_.push_back(slot);
   uint64_t now = start_ns_;
   for (uint32_t passes = 0;; ++passes) {
-    if (!idle_.empty() || first_thinking_ != nullptr || passes % kClockPasses == 0) {
+    if (has_idle() || first_thinking_ != nullptr || passes % kClockPasses == 0) {
       now = Runtime::now_ns();
       watch_.look(now);
     }
     end_thinking(now);
-    start_due_calls(now);
+    open_ ? start_due_calls(now) : start_idle_calls(now);
     if (over(now))
       break;
     loop_.step(wake_ns(now));
@@ -377,11 +385,11 @@ uint64_t Load::phase(uint64_t calls, uint64_t duration_ns, uint64_t grace_ns) {
   if (recording_) {
     result_->seconds += static_cast<double>(now - start_ns_) / 1e9;
     // Whoever stops a run does not want the rest of it.
-    result_->due = stopping_ || !open_ ? submitted_ : due_by(now);
+    result_->due = stopping_ || !open_ ? submitted_ : schedule_.due_by(now - start_ns_);
     result_->not_made = result_->due - std::min(result_->due, submitted_);
   } else {
-    result_->warmup_seconds = static_cast<double>(now - start_ns_) / 1e9;
-    result_->warmup_calls = submitted_;
+    result_->warmup_seconds += static_cast<double>(now - start_ns_) / 1e9;
+    result_->warmup_calls += submitted_;
   }
   return now - start_ns_;
 }
@@ -390,7 +398,8 @@ uint64_t Load::phase(uint64_t calls, uint64_t duration_ns, uint64_t grace_ns) {
 bool Load::over(uint64_t now) const {
   if (in_flight_ != 0)
     return false;
-  const bool nobody = idle_.empty() && resting_.empty() && first_thinking_ == nullptr;
+  const bool usable = open_ ? !schedule_.all_lost() : !idle_.empty();
+  const bool nobody = !usable && resting_.empty() && first_thinking_ == nullptr;
   if (nobody || stopping_)
     return true;
   if (may_submit(now) || (!resting_.empty() && may_resume(now)))
@@ -399,15 +408,8 @@ bool Load::over(uint64_t now) const {
   return !open_ || submitted_ >= budget_ || deadline_ns_ == kForever || now >= deadline_ns_;
 }
 
-// When the open loop's next call is due.
-uint64_t Load::next_due_ns() const {
-  return start_ns_ + static_cast<uint64_t>(arrivals_.next_ns());
-}
-
-// How many calls of the phase are due before `now`.
-uint64_t Load::due_by(uint64_t now) const {
-  const uint64_t end_ns = std::min(now, deadline_ns_) - start_ns_;
-  return std::min(budget_, arrivals_.due_before(static_cast<double>(end_ns)));
+bool Load::has_idle() const {
+  return open_ ? !schedule_.full() : !idle_.empty();
 }
 
 // Until when there is nothing to do but what arrives.
@@ -416,29 +418,40 @@ uint64_t Load::wake_ns(uint64_t now) const {
     return std::min(next_tick_ns_, first_thinking_->resumes_ns);
   if (!open_)
     return next_tick_ns_;
-  const uint64_t next_ns = may_submit(now) ? next_due_ns() : deadline_ns_;
-  return idle_.empty() || next_ns < now ? next_tick_ns_ : std::min(next_tick_ns_, next_ns);
+  uint64_t next_ns = deadline_ns_;
+  if (may_submit(now)) {
+    const uint64_t due_ns = schedule_.wake_ns();
+    next_ns = due_ns == Schedule::kNever ? kForever : start_ns_ + due_ns;
+  }
+  return next_ns < now ? next_tick_ns_ : std::min(next_tick_ns_, next_ns);
 }
 
-// From the loop: closed loop, whatever is idle starts now; open loop, what the schedule says, from
-// the time it says, however late that is.
-void Load::start_due_calls(uint64_t now) {
+// From the loop: whatever is idle starts now.
+void Load::start_idle_calls(uint64_t now) {
   while (!idle_.empty() && may_submit(now)) {
-    uint64_t intended = now;
-    if (open_) {
-      intended = next_due_ns();
-      if (intended > now) {
-        behind_since_ns_ = kForever;
-        return;
-      }
-      behind_since_ns_ = std::min(behind_since_ns_, intended);
-      arrivals_.take();
-    }
     Slot* slot = idle_.back();
     idle_.pop_back();
-    slot->behind_since_ns = std::min(behind_since_ns_, intended);
-    submit(*slot, intended);
+    submit(*slot, now);
   }
+}
+
+// Likewise, what the schedule says, from the time it says, however late that is.
+void Load::start_due_calls(uint64_t now) {
+  while (may_submit(now)) {
+    const std::optional<Schedule::Turn> turn = schedule_.next(now - start_ns_);
+    if (!turn)
+      return;
+    Slot* slot = free_[turn->connection];
+    free_[turn->connection] = slot->next_free;
+    slot->behind_since_ns = start_ns_ + turn->behind_since_ns;
+    submit(*slot, start_ns_ + turn->due_ns);
+  }
+}
+
+// Open loop: it makes no call, and may make one.
+void Load::free(Slot& slot) {
+  slot.next_free = free_[slot.connection];
+  free_[slot.connection] = &slot;
 }
 
 bool Load::may_submit(uint64_t now) const {
@@ -451,8 +464,7 @@ bool Load::may_submit(uint64_t now) const {
   if (!open_)
     return now < deadline_ns_;
   // Open loop: what was due before the deadline may be made after it, for a while.
-  return arrivals_.next_ns() < static_cast<double>(deadline_ns_ - start_ns_) &&
-         now <= last_start_ns_;
+  return schedule_.has_more() && now <= last_start_ns_;
 }
 
 // Whether the open loop may still make a call that was put off, which its schedule has released
@@ -540,6 +552,8 @@ void Load::on_ended(Slot& slot) {
   bool lost = status == CallStatus::kConnectionLost && !options_->reconnect;
   if (lost || status == CallStatus::kShutdown) {
     result_->connection_lost = true;
+    if (open_)
+      schedule_.lost(slot.connection);
     return;
   }
   if (think_ns_ != 0)
@@ -549,7 +563,14 @@ void Load::on_ended(Slot& slot) {
   if (status == CallStatus::kOk && !open_ && may_submit(now))
     submit(slot, now);
   else
-    idle_.push_back(&slot);
+    make_idle(slot);
+}
+
+void Load::make_idle(Slot& slot) {
+  if (!open_)
+    return idle_.push_back(&slot);
+  free(slot);
+  schedule_.ended(slot.connection);
 }
 
 void Load::think(Slot& slot, uint64_t now) {
@@ -582,7 +603,7 @@ void Load::end_rests(uint64_t now) {
     if (may_resume(now))
       submit(*slot, slot->intended_ns);
     else
-      idle_.push_back(slot);
+      make_idle(*slot);
     return true;
   });
 }

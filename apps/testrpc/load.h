@@ -22,6 +22,7 @@
 #include "outliers.h"
 #include "poll_loop.h"
 #include "rrdk/client.h"
+#include "schedule.h"
 #include "session.h"
 #include "size_changer.h"
 #include "stages.h"
@@ -235,6 +236,7 @@ class Load {
     std::unique_ptr<Nfs3Work> nfs3;
     uint64_t intended_ns = 0;
     uint64_t behind_since_ns = 0;  // open loop: see Outlier
+    Slot* next_free = nullptr;     // open loop: on its connection
     uint64_t right = 0;            // of the run: calls that came back right
     bool put_off = false;          // its call is made again, at resumes_ns
     Slot* next_thinking = nullptr;
@@ -251,8 +253,12 @@ class Load {
   void tell_targets_apart();
   void warm_up();
   void measure();
-  uint64_t phase(uint64_t calls, uint64_t duration_ns, uint64_t grace_ns);
+  uint64_t phase(bool open, uint64_t calls, uint64_t duration_ns, uint64_t grace_ns);
+  void start_idle_calls(uint64_t now);
   void start_due_calls(uint64_t now);
+  void free(Slot& slot);
+  void make_idle(Slot& slot);
+  bool has_idle() const;
   void submit(Slot& slot, uint64_t intended_ns);
   void draw(Slot& slot);
   size_t draw_size();
@@ -274,8 +280,6 @@ class Load {
   bool may_resume(uint64_t now) const;
   bool over(uint64_t now) const;
   void housekeeping(uint64_t now);
-  uint64_t due_by(uint64_t now) const;
-  uint64_t next_due_ns() const;
   uint64_t wake_ns(uint64_t now) const;
   void collect();
   void cancel_all();
@@ -311,14 +315,16 @@ class Load {
   bool stopping_ = false;
 
   // Of the phase at hand.
-  std::vector<Slot*> idle_;     // waiting to be submitted from the loop, not from a callback
+  // Closed loop: waiting to be submitted from the loop, not from a callback.
+  std::vector<Slot*> idle_;
   std::vector<Slot*> resting_;  // whose calls were put off
   // A list of those that think. All do equally long, so that the first one is the first to go on.
   Slot* first_thinking_ = nullptr;
   Slot* last_thinking_ = nullptr;
   uint64_t think_ns_ = 0;
   bool open_ = false;  // an open loop, whose schedule is:
-  Arrivals arrivals_;
+  Schedule schedule_;
+  std::vector<Slot*> free_;  // of each connection, a list of those that make no call
   uint64_t submitted_ = 0;
   uint64_t budget_ = 0;
   uint64_t start_ns_ = 0;
@@ -326,7 +332,6 @@ class Load {
   uint64_t last_start_ns_ = 0;  // open loop: no call is made after this
   uint64_t next_tick_ns_ = 0;
   uint64_t stopped_ns_ = 0;
-  uint64_t behind_since_ns_ = 0;  // the schedule; kForever: it is kept
   uint32_t in_flight_ = 0;
 };
 

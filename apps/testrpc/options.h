@@ -44,6 +44,7 @@ struct Options {
   uint32_t repeat = 1;           // how often each run is made
   double rate = 0;               // calls per second; 0: closed loop
   ArrivalPattern arrivals;       // with a rate
+  double lead = 0;               // of a rank's arrivals: see Arrivals
   double think_us = 0;           // closed loop: between a reply and the next call; 0: none
   uint32_t timeout_ms = 5000;
   uint32_t connect_timeout_ms = ClientOptions{}.connect_timeout_ms;

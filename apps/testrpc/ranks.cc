@@ -213,6 +213,7 @@ Options Ranks::share_of(const Options& options) const {
   const auto rank = static_cast<uint64_t>(rank_);
   share.seed += rank;
   share.rate /= size_;
+  share.lead = static_cast<double>(rank) / static_cast<double>(ranks);
   share.count = options.count / ranks + (rank < options.count % ranks ? 1 : 0);
   return share;
 }

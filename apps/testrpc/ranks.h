@@ -27,7 +27,8 @@ class Ranks {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  // Of --rate and --count, which are of all together, what this one does. Its own seed.
+  // Of --rate and --count, which are of all together, what this one does: of a schedule that is not
+  // random every size()-th call or burst. Its own seed.
   Options share_of(const Options& options) const;
 
   // Returns when all ranks are here.

@@ -4,10 +4,12 @@ import csv
 import os
 import re
 import shutil
+import signal
 import stat
 import subprocess
 
 import testrpc_harness as harness
+from testrpc_terminal import Terminal
 
 
 class Case(harness.Case):
@@ -159,6 +161,45 @@ class Arrivals(Case):
         self.assertNotIn("ARRIVALS", process.output)
 
 
+class Dealing(Case):
+    """Calls of an open loop come to connections in turn."""
+
+    def calls_of_connections(self, server):
+        server.type("show connections")
+        server.wait_for(r"\d+ connections now")
+        table = server.text.rsplit("show connections", 1)[1]
+        return [int(n) for n in re.findall(r"uid \d+\) +1 +\d+ +(\d+) ", table)]
+
+    def test_the_server_counts_equally_many_on_each_connection(self):
+        server = Terminal(self, "--server", self.uri, "-i", "--idle", "adaptive")
+        server.wait_for("testrpc> ")
+        for arrivals in ("even", "poisson", "burst:9"):
+            client = self.start("--client", self.uri, "--engine", "null", "--connections", "16", "--rate", "4000",
+                                "--arrivals", arrivals, "--duration", "100", "--idle", "adaptive")
+            client.wait_for_line(" 1 s ")
+            client.send(signal.SIGSTOP)  # so that the server comes to an end
+            before, calls = None, self.calls_of_connections(server)
+            while calls != before:
+                before, calls = calls, self.calls_of_connections(server)
+            client.send(signal.SIGCONT)
+            client.send(signal.SIGINT)
+            self.assert_status(client, 0)
+            self.assertEqual(len(calls), 16, server.text)
+            self.assertGreater(min(calls), 100)
+            self.assertLessEqual(max(calls), 1.1 * min(calls), f"{arrivals}: {calls}")
+        server.type("quit")
+        server.wait_for("pools whole: yes")
+
+    def test_every_search_for_a_knee_does_so_on_those_that_are_active(self):
+        process = self.run_testrpc("--self", "--engine", "null", "--find-knee", "--duration", "0.2", "--connections", "5",
+                                   "--active", "3", "--server-work", "100000", "--json", self.json_path)
+        runs = [run for run in self.assert_all_right(process)["runs"] if run["rate"] is not None]
+        self.assertGreater(len(runs), 1)
+        for run in runs:
+            calls = run["calls_per_connection"]
+            self.assertLessEqual(calls["max"] - calls["min"], 1 + run["calls_not_made"], run)
+
+
 class Thinking(Case):
     def thoughtful(self, *arguments):
         process = self.run_testrpc("--self", "--engine", "null", *arguments, "--json", self.json_path)
@@ -229,6 +270,18 @@ class Targets(Case):
             self.assertLessEqual(target["calls_right"], answered - target["connections"])
             self.assertIn(f"TARGET in read 8K w=1: {target['uri']}", process.output)
             self.assertAlmostEqual(target["bytes_per_s"], 8192 * target["rpc_per_s"], delta=500)
+
+    def test_are_called_equally_often_on_a_schedule(self):
+        first = self.start_server("--idle", "adaptive")
+        second, second_uri = self.second_server()
+        process = self.run_testrpc("--client", f"{self.uri},{second_uri}", "--engine", "null", "--connections", "4",
+                                   "--rate", "2000", "--count", "600", "--idle", "adaptive", "--json", self.json_path)
+        run, = self.assert_all_right(process, 600)["runs"]
+        self.assertEqual([t["calls_right"] for t in run["targets"]], [300, 300])
+        self.assertEqual(run["calls_per_connection"], {"min": 150, "mean": 150, "max": 150})
+        served = [self.served(server) for server in (first, second)]
+        self.assertEqual(sum(served), 4 + run["warmup_calls"] + 600)
+        self.assertLessEqual(abs(served[0] - served[1]), 2)
 
     def test_one_that_is_not_there_is_named(self):
         self.start_server()
