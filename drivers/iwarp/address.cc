@@ -12,7 +12,7 @@ namespace rrdk::iwarp {
 
 namespace {
 
-// False: there is no such option, or it has no such value.
+// Returns false if there is no such option, or if the value is invalid.
 bool take_option(const std::string& name, const std::string& value, Address& address) {
   if (name == base::kTimeoutOption) {
     address.timeout = base::parse_timeout(value);

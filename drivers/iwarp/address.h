@@ -1,15 +1,18 @@
 // Addresses of the driver: iwarp://127.0.0.1:20049, iwarp://[fe80::1%eth0], iwarp://host?crc=1.
 //
 // Options, joined by "&". For both ends:
-//   timeout=S  seconds until an attempt to connect has failed, 1 to 3600; of a listener: seconds in
-//              which a peer must have sent its whole request
-//   silence=S  seconds without a word from the peer's host, its TCP included, until a connection
-//              has ended, 3 to 3600
-//   congestion=NAME
+//
+// timeout=S  seconds after which an attempt to connect has failed, 1 to 3600; for a listener:
+//              seconds in which a peer must have sent its whole request
+// silence=S  seconds without anything from the peer's host, including its TCP, after which a
+//              connection has ended, 3 to 3600
+// congestion=NAME
 //              TCP's congestion control, as in net.ipv4.tcp_available_congestion_control
+//
 // For a client:
-//   crc=1      asks for CRC32C; either end can insist on it, and a listener agrees
-//   mpa=1      asks as RFC 5044 says, for servers that do not know RFC 6581: Read depths are not
+//
+// crc=1      asks for CRC32C; either end can insist on it, and a listener agrees
+// mpa=1      asks as RFC 5044 says, for servers that do not know RFC 6581: Read depths are not
 //              negotiated then
 #pragma once
 
@@ -29,7 +32,7 @@ namespace rrdk::iwarp {
 constexpr uint16_t kDefaultPort = 20049;
 constexpr std::string_view kScheme = "iwarp";
 
-// Unless told. TCP's keepalive counts in seconds, and asks twice.
+// The default. TCP's keepalive counts in seconds, and asks twice.
 constexpr std::chrono::seconds kSilence{30};
 constexpr std::chrono::seconds kLeastSilence{3};
 
@@ -49,17 +52,17 @@ struct Address {
   std::string congestion;  // empty: congestion.h
 };
 
-// Looks nothing up. Errors: kBadUri.
+// Resolves no name. Errors: kBadUri.
 Result<Address> parse_address(const std::string& uri);
 
-// Where a server is.
+// The location of a server.
 struct Place final : fabric::Place {
   void begin_with(const NetworkAddress& served) override {
     drivers::begin_with(host.endpoints, served);
   }
 
   Address address;
-  drivers::Host host;  // whose endpoints are tried in turn
+  drivers::Host host;  // its endpoints are tried in turn
 };
 
 // fabric::Driver::find.
@@ -68,7 +71,7 @@ Result<std::unique_ptr<fabric::Place>> find(const std::string& uri, fabric::Name
 Endpoint4Or6 local_end(int socket);
 Endpoint4Or6 far_end(int socket);
 
-// Options of every connection's socket.
+// Sets the options of every connection's socket.
 void tune(int socket, std::chrono::seconds silence = kSilence);
 
 }  // namespace rrdk::iwarp

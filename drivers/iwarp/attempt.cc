@@ -49,7 +49,7 @@ Result<void> Attempt::start(std::vector<std::byte> request) {
   });
 }
 
-// Whether the connection is there already.
+// Returns whether the connection is already established.
 Result<bool> Attempt::dial() {
   const int family = far_.storage.ss_family;
   socket_ = base::Fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -70,7 +70,7 @@ Result<bool> Attempt::dial() {
   return dial_error(error);
 }
 
-// A socket that carried nothing yet takes all of it.
+// A socket that has carried nothing yet takes all bytes.
 Result<void> Attempt::ask() {
   const ssize_t sent =
       ::send(socket_.get(), request_.data(), request_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -91,7 +91,7 @@ void Attempt::on_ready() {
     dialler_.on_failed(*this, asked.error());
 }
 
-// Not a byte more than the reply: what follows is the data path's.
+// Not a byte more than the reply: what follows belongs to the data path.
 void Attempt::read_reply() {
   for (;;) {
     uint32_t wanted = kMpaHeader;

@@ -1,5 +1,5 @@
-// An attempt to connect to one of the addresses that a peer has: TCP first, then the MPA request
-// and the reply to it. Several can be under way for one queue pair.
+// An attempt to connect to one of the addresses of a peer: TCP first, then the MPA request and the
+// reply. Several can be in progress for one queue pair.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace rrdk::iwarp {
 class Device;
 class Attempt;
 
-// For whom they are made. Each call but the first may end the attempt.
+// The object for which attempts are made. Each call except the first may end the attempt.
 class Dialler {
  public:
   virtual void on_tcp_up(Attempt& attempt) = 0;
@@ -29,12 +29,13 @@ class Dialler {
 
 class Attempt final : public drivers::Endpoint {
  public:
-  // `asked`, which outlives it, says how; `far` is where.
+  // `asked`, which must outlive it, says how; `far` is the address.
   Attempt(Device& device, Dialler& dialler, const Endpoint4Or6& far, const Address& asked)
       : device_(device), dialler_(dialler), far_(far), asked_(asked) {}
   ~Attempt() override;
 
-  // `request` is sent when TCP is up, which on this host it is at once. Errors: what fails at once.
+  // `request` is sent when TCP is connected, which on this host happens at once. Errors: immediate
+  // failures.
   Result<void> start(std::vector<std::byte> request);
   const Endpoint4Or6& far() const { return far_; }
   bool tcp_up() const { return tcp_up_; }
@@ -55,7 +56,7 @@ class Attempt final : public drivers::Endpoint {
   base::Fd socket_;
   bool tcp_up_ = false;
   std::vector<std::byte> request_;
-  std::vector<std::byte> reply_;  // what has come of it
+  std::vector<std::byte> reply_;  // the part that has arrived
 };
 
 }  // namespace rrdk::iwarp

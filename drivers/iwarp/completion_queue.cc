@@ -60,7 +60,7 @@ void CompletionQueue::remove(QueuePair& qp) {
       active_.begin());
 }
 
-// Edge-triggered: told once, and remembered by the queue pair.
+// Edge-triggered: reported once, and remembered by the queue pair.
 Result<void> CompletionQueue::watch(QueuePair& qp, int socket) {
   epoll_event event{};
   event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;

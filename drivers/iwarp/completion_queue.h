@@ -1,6 +1,6 @@
-// The completion queue: polls the queue pairs that have something to do, and learns of the others
-// from epoll, whose cost does not grow with the number of those that are idle. Nothing is stored in
-// it: completions are taken from the queue pairs, so it cannot overflow.
+// The completion queue: polls the queue pairs that have something to do, and learns about the
+// others from epoll, whose cost does not grow with the number of idle ones. It stores nothing:
+// completions are taken from the queue pairs, so it cannot overflow.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ namespace rrdk::iwarp {
 class QueuePair;
 
 constexpr size_t kMaxQueuePairs = 16384;  // of one completion queue
-constexpr uint32_t kStaging = 32 << 10;   // bytes that come from TCP at once
+constexpr uint32_t kStaging = 32 << 10;   // bytes taken from TCP at once
 
 class CompletionQueue final : public fabric::CompletionQueue {
  public:
@@ -37,12 +37,12 @@ class CompletionQueue final : public fabric::CompletionQueue {
   void remove(QueuePair& qp);
   Result<void> watch(QueuePair& qp, int socket);
   void unwatch(int socket);
-  // Any thread: the polling thread looks at `qp`.
+  // Any thread: makes the polling thread check `qp`.
   void ring(QueuePair& qp) noexcept;
 
   // The polling thread: polls `qp` from now on.
   void activate(QueuePair& qp) noexcept;
-  // The polling thread: its connection is over.
+  // The polling thread: the connection is over.
   void forget_quiet(const QueuePair& qp) noexcept {
     if (quiet_ == &qp)
       quiet_ = nullptr;
@@ -50,10 +50,10 @@ class CompletionQueue final : public fabric::CompletionQueue {
   // For a queue pair that sends now.
   Outbox& outbox() noexcept { return outbox_; }
   LaneOutbox& lane_outbox() noexcept { return lane_outbox_; }
-  // A lane's user has taken so many messages.
+  // A lane's user has taken `messages`.
   void count_lane(uint64_t messages) noexcept { lane_messages_ += messages; }
-  // kStaging bytes for a queue pair that receives, until what came is where it belongs: mostly
-  // within one poll, so that all use the same. Null: there is no memory.
+  // Returns kStaging bytes for a queue pair that receives, until the data has been placed: mostly
+  // within one poll, so that all use the same. Returns null if there is no memory.
   std::unique_ptr<std::byte[]> take_staging() noexcept;
   void give_staging(std::unique_ptr<std::byte[]> staging) noexcept {
     RRDK_ASSERT(staging != nullptr);
@@ -63,7 +63,7 @@ class CompletionQueue final : public fabric::CompletionQueue {
 
  private:
   CompletionQueue() = default;
-  // The polling thread: epoll is not told of a queue pair that is polled alone.
+  // The polling thread: removes from epoll a queue pair that is polled alone.
   void begin_quiet(QueuePair& qp) noexcept;
   bool end_quiet() noexcept;
   uint32_t take_ready() noexcept;
@@ -75,18 +75,19 @@ class CompletionQueue final : public fabric::CompletionQueue {
 
   std::array<QueuePair*, kMaxQueuePairs> active_;
   size_t active_count_ = 0;
-  size_t next_ = 0;  // in active_: whose turn it is
+  size_t next_ = 0;  // in active_: the one whose turn it is
   uint32_t polls_ = 0;
   uint32_t alone_polls_ = 0;
-  QueuePair* quiet_ = nullptr;  // whose socket epoll does not know
+  QueuePair* quiet_ = nullptr;  // its socket is not in the epoll set
 
   Outbox outbox_;
   LaneOutbox lane_outbox_;
-  // As many as polls take one after the other; what peers made us take beyond goes back at once.
+  // As many as polls take one after the other. Buffers beyond these, taken because of peers, are
+  // freed at once.
   static constexpr size_t kFreeStaging = 16;
   std::vector<std::unique_ptr<std::byte[]>> free_staging_;
 
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // protects the members below
   size_t queue_pairs_ = 0;
   std::vector<QueuePair*> rung_;
 };

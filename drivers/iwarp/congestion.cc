@@ -30,7 +30,7 @@ bool has_bbr(int socket) {
          std::string_view(name.data(), name.size()).starts_with("bbr");
 }
 
-// As in "; net.ipv4.tcp_available_congestion_control has: reno cubic".
+// For example "; net.ipv4.tcp_available_congestion_control has: reno cubic".
 std::string names_in(const char* setting) {
   std::ifstream file(std::string("/proc/sys/net/ipv4/") + setting);
   std::string names;
@@ -59,8 +59,7 @@ void set_congestion_of_host(int socket, const Endpoint4Or6& near, const Endpoint
     (void)choose(socket, "reno");
 }
 
-// A datagram socket that is connected sends nothing, and has the address that the route to `far`
-// begins with.
+// A connected datagram socket sends nothing, and has the local address of the route to `far`.
 void set_congestion_of_host(int socket, const Endpoint4Or6& far) {
   const base::Fd probe(::socket(far.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (probe && ::connect(probe.get(), far.get(), far.length) == 0)

@@ -1,7 +1,7 @@
-// Which congestion control TCP has for a connection. Across a network it is the system's, unless
-// the address says otherwise: which one is good there is for who knows the network. Between two
-// ends on one host there is no network, and BBR, which paces what it sends, only costs time: cubic
-// or reno takes its place.
+// Which congestion control TCP uses for a connection. Across a network it is the system's, unless
+// the address says otherwise, since the right choice depends on the network. Between two ends on
+// one host there is no network, and BBR, which paces what it sends, only costs time: it is replaced
+// by cubic or reno.
 #pragma once
 
 #include <string>
@@ -14,13 +14,13 @@ namespace rrdk::iwarp {
 // The longest name that Linux has for one (TCP_CA_NAME_MAX without the zero).
 constexpr size_t kLongestCongestion = 15;
 
-// Errors: kUnsupported, naming what the kernel has; kPermission.
+// Errors: kUnsupported, which names those that the kernel has; kPermission.
 Result<void> set_congestion(int socket, const std::string& name);
 
-// Of a connection between ends that are on one host: nothing else is changed.
+// For a connection between ends on one host: replaces BBR, and nothing else.
 void set_congestion_of_host(int socket, const drivers::Endpoint4Or6& near,
                             const drivers::Endpoint4Or6& far);
-// The same before `socket` connects to `far`: BBR's pacing never begins then.
+// The same before `socket` connects to `far`, so that BBR's pacing never begins.
 void set_congestion_of_host(int socket, const drivers::Endpoint4Or6& far);
 
 }  // namespace rrdk::iwarp

@@ -1,4 +1,4 @@
-// How a queue pair becomes connected, and what is told of its end: the control thread's part of
+// How a queue pair becomes connected, and how its end is reported: the control thread's part of
 // QueuePair.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -22,8 +22,7 @@ using drivers::Clock;
 namespace {
 
 constexpr int kKeepAliveProbes = 2;
-// Ticks until the first poke of a peer that has said nothing yet; each later one takes twice as
-// long.
+// Ticks until the first poke of a peer that has sent nothing yet; the interval doubles each time.
 constexpr uint32_t kFirstPoke = 2;
 constexpr uint32_t kLastPoke = 256;
 
@@ -31,7 +30,8 @@ void set(int socket, int level, int option, int value) {
   (void)::setsockopt(socket, level, option, &value, sizeof(value));
 }
 
-// False: not all of it was taken, which a socket that carried nothing yet does not do to us.
+// Returns false if not all bytes were taken, which does not happen on a socket that has carried
+// nothing yet.
 bool send_all(int socket, std::span<const std::byte> bytes) {
   const ssize_t sent = ::send(socket, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   return sent == static_cast<ssize_t>(bytes.size());
@@ -41,9 +41,9 @@ uint16_t depth(uint32_t reads) {
   return static_cast<uint16_t>(std::min<uint32_t>(reads, kMpaAnyDepth - 1));
 }
 
-// RFC 5044 section 4.2.1: an FPDU fills a TCP segment, and has no pad. Where segments are as large
-// as on loopback TCP begins with half of the peer's first window and grows; what counts is then
-// what the interface carries.
+// RFC 5044 section 4.2.1: an FPDU fills a TCP segment, and has no pad. If segments are as large as
+// on loopback, TCP begins with half of the peer's first window and grows; then what the interface
+// carries is used.
 uint32_t ulpdu_of(int socket) {
   constexpr uint32_t kLarge = 16384;
   constexpr uint32_t kLeastMulpdu = 128;
@@ -59,7 +59,7 @@ uint32_t ulpdu_of(int socket) {
 
 }  // namespace
 
-// TCP gives up on a host that is silent for so long; with data under way, silence.h.
+// TCP gives up on a host that is silent for this time; for data in flight, see silence.h.
 void tune(int socket, std::chrono::seconds silence) {
   const auto every = static_cast<int>(silence.count() / (1 + kKeepAliveProbes));
   set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
@@ -95,7 +95,7 @@ Result<void> QueuePair::start_connect(const Place& to, std::span<const std::byte
   return started;
 }
 
-// Tries the peer's next places until one of them does not fail at once.
+// Tries the peer's next addresses until one does not fail at once.
 Result<void> QueuePair::dial() {
   while (turns_.left()) {
     auto attempt = std::make_unique<Attempt>(device_, *this, turns_.take(Clock::now()), asked_);
@@ -124,8 +124,8 @@ MpaFrame QueuePair::request() const {
           .private_data = private_data_};
 }
 
-// One request at a time is enough for a peer that may have several addresses: those where TCP is
-// not up give way, and come back if this one is silent.
+// One request at a time is enough for a peer that may have several addresses: addresses whose TCP
+// is not connected give way, and come back if this one is silent.
 void QueuePair::on_tcp_up(Attempt& attempt) {
   if (!connecting())
     return;
@@ -147,13 +147,13 @@ void QueuePair::drop(Attempt& attempt, const Error& why) {
 
 void QueuePair::on_failed(Attempt& attempt, const Error& why) {
   if (!connecting())
-    return;  // given up: on_tick() tells
+    return;  // given up: on_tick() reports it
   drop(attempt, why);
   if (Result<void> going_on = dial(); !going_on)
     connect_failed(fabric::EventType::kConnectFailed, failure_);
 }
 
-// All of them are silent.
+// All addresses are silent.
 void QueuePair::time_out() {
   while (!attempts_.empty())
     drop(*attempts_.front(), {Errc::kTimeout, drivers::no_answer_within(timeout_)});
@@ -218,7 +218,7 @@ Result<void> QueuePair::accept(base::Fd socket, std::chrono::seconds silence,
       agreed.ird = std::min<uint32_t>(reads_, request.ord);
     reply.ird = depth(agreed.ird);
     reply.ord = depth(agreed.ord);
-    // One of those that are offered, the cheapest first (RFC 6581 section 5.1).
+    // One of the offered kinds, the cheapest first (RFC 6581 section 5.1).
     reply.peer_to_peer = request.peer_to_peer;
     reply.rtr_write = agreed.rtr_write = request.peer_to_peer && request.rtr_write;
     reply.rtr_read = agreed.rtr_read =
@@ -238,8 +238,8 @@ Result<void> QueuePair::accept(base::Fd socket, std::chrono::seconds silence,
   return {};
 }
 
-// Gives the data path its socket. disconnect() may have been first: then the data path has ended
-// already, and on_tick() tells.
+// Gives the data path its socket. disconnect() may have come first: then the data path has ended
+// already, and on_tick() reports it.
 Result<void> QueuePair::establish(const Agreement& agreed) {
   agreed_ = agreed;
   socket_fd_ = socket_.get();
@@ -281,7 +281,7 @@ void QueuePair::look_for_silence(Clock::time_point now) {
     ::shutdown(socket_.get(), SHUT_RDWR);
 }
 
-// The peer may not speak before our ready-to-receive message has come (RFC 6581 section 5.1), so we
+// The peer may not send before our ready-to-receive message has come (RFC 6581 section 5.1), so we
 // send it without waiting for our completion queue to be polled. What TCP does not take, the data
 // path sends.
 void QueuePair::send_first() {
@@ -293,7 +293,7 @@ void QueuePair::send_first() {
     drop_kept();
 }
 
-// Which of a name's addresses it was.
+// Returns which of a name's addresses it was.
 std::string QueuePair::place(const Endpoint4Or6& far) const {
   return by_name_ && far.length != 0 ? to_text(far) + ": " : "";
 }
@@ -321,13 +321,13 @@ void QueuePair::on_tick(Clock::time_point now) {
     case Status::kConnecting:
       if (turns_.over(now))
         return time_out();
-      // The attempts before it go on, so that this one's failure is the end of nothing.
+      // Earlier attempts continue, so the failure of this one ends nothing.
       if (turns_.due(now))
         (void)dial();
       return;
     case Status::kEstablished:
-      // An initiator's first message can lie unseen in the socket of Linux's siw, until another one
-      // comes.
+      // An initiator's first message can stay unseen in the socket of Linux's siw until another
+      // message comes.
       if (heard_.load(std::memory_order_relaxed) || ticks_ > kLastPoke || !agreed_.initiator)
         return device_.control().set_ticking(*this, false);
       ++ticks_;
@@ -339,7 +339,7 @@ void QueuePair::on_tick(Clock::time_point now) {
       return;
     case Status::kError:
       if (!ended_.load(std::memory_order_acquire))
-        return;  // it is being ended at this moment
+        return;  // it is ending at this moment
       device_.control().set_ticking(*this, false);
       return report_end();
     case Status::kIdle:

@@ -17,7 +17,7 @@ constexpr uint32_t kMostRequests = 1u << 16;
 
 constexpr fabric::Capabilities kCapabilities = {
     .max_sges = fabric::kMaxSges,
-    // A Send is complete when TCP has it; nothing tells when the peer has it.
+    // A Send is complete when TCP has it; there is no report when the peer has it.
     .max_inline = std::numeric_limits<uint32_t>::max(),
     .max_copied = kMaxCopied,
     .reads_at_once = false,

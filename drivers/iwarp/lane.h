@@ -1,5 +1,5 @@
-// The lane of a connection (fabric/lane.h). There is no ring: a message that came is shown where it
-// lies among what was staged, and one that goes is written behind the place of its headers. What is
+// The lane of a connection (fabric/lane.h). There is no ring: a received message is shown in place
+// in the staging buffer, and a message to send is written after the space for its headers. What is
 // sent between two flushes leaves by one send(), unless the outbox is full, or another connection
 // of the completion queue needs it.
 #pragma once
@@ -19,14 +19,14 @@ class QueuePair;
 
 // The longest message of a lane, if it fits one segment.
 constexpr uint32_t kMostInLane = 4096;
-// What can be loaded behind a message that is short (fabric::LaneMessage::kAlwaysReadable).
+// How much can be loaded after a message that is short (fabric::LaneMessage::kAlwaysReadable).
 constexpr uint32_t kBehindStaging = fabric::LaneMessage::kAlwaysReadable;
 
-// Whole FPDUs that wait for a send(). A completion queue has one, for one of its queue pairs at a
-// time.
+// Whole FPDUs that wait for a send(). A completion queue has one outbox, used by one of its queue
+// pairs at a time.
 class LaneOutbox {
  public:
-  // What goes before and behind a payload that needs no pad.
+  // What precedes and follows a payload that needs no pad.
   static constexpr uint32_t kHead = kLengthField + kUntaggedHeader;
   static constexpr uint32_t kFrame = kHead + kCrcField;
 
@@ -43,7 +43,7 @@ class LaneOutbox {
     owner = nullptr;
   }
 
-  QueuePair* owner = nullptr;  // whose they are
+  QueuePair* owner = nullptr;  // the queue pair that uses it
 
  private:
   static constexpr uint32_t kBytes = 32 << 10;
@@ -56,19 +56,19 @@ class Lane final : public fabric::Lane {
  public:
   explicit Lane(QueuePair& qp) noexcept : qp_(qp) { close(); }
 
-  // Control path. Messages that are longer than `most` do not fit one segment.
+  // Control path. Messages longer than `most` do not fit one segment.
   void open(uint32_t most) noexcept { most_ = most; }
   // The connection is over.
   void end() noexcept { close(); }
-  // Between begin() and send().
+  // Whether it is between begin() and send().
   bool begun() const noexcept { return claimed_ != Claimed::kNothing; }
-  // All that was sent has been given to TCP, or is kept for it.
+  // Everything that was sent has been given to TCP, or is kept for it.
   void told() noexcept {
     sent_something_ = false;
     taken_told_ = taken_;
   }
   uint64_t taken() const noexcept { return taken_; }
-  // Its user has seen the next message, and left it.
+  // Whether its user has seen the next message, and left it.
   bool left_one() const noexcept { return offered_ == taken_ + 1; }
 
  private:

@@ -18,7 +18,7 @@ fabric::Lane* QueuePair::lane() {
 void QueuePair::set_lane_user(fabric::LaneUser* user) {
   lane_user_ = user;
   if (user == nullptr)
-    lane_turn_ = LaneTurn::kNone;  // it may be having its turn
+    lane_turn_ = LaneTurn::kNone;  // it may be in its turn
   left_to_receive_ = 0;
   cq_.activate(*this);
 }
@@ -29,8 +29,8 @@ bool QueuePair::lane_runs() const noexcept {
   return lane_user_ != nullptr && (shared_receives_ == nullptr || receives_ == shared_receives_);
 }
 
-// One burst. What the user leaves, or does not look at, is for a Receive, and so is what is here
-// behind it.
+// One burst. A message that the user leaves, or does not look at, goes to a Receive, and so does
+// everything that has arrived after it.
 void QueuePair::offer_burst() noexcept {
   const uint64_t before = lane_.taken();
   in_burst_ = true;
@@ -56,7 +56,7 @@ fabric::LaneMessage Lane::slow_peek(uint64_t /*word*/) noexcept {
                /*shared=*/false);
 }
 
-// A key that is not alive is no lane's matter, and neither is what damage did to a message.
+// A message with an invalid key is not for the lane, and neither is a damaged one.
 bool QueuePair::lane_message(StagedSend& next, uint32_t most) noexcept {
   const bool good = status_.load(std::memory_order_relaxed) == Status::kEstablished &&
                     staged_send(next) && next.length - 4u <= most - 4u && next.length % 4 == 0 &&
@@ -86,9 +86,9 @@ std::byte* Lane::slow_begin(uint32_t most) noexcept {
   return qp_.lane_outbox().next() + LaneOutbox::kHead;
 }
 
-// The outbox has messages of one queue pair. In a burst of its own, which may bring many, a queue
-// pair gets it from another one; otherwise it would go back and forth, with a system call each
-// time.
+// The outbox has messages of one queue pair. A queue pair takes it from another one in a burst of
+// its own, which may bring many messages; otherwise it would change back and forth, with a system
+// call each time.
 bool QueuePair::begin_lane_message(uint32_t most) noexcept {
   if (!nothing_waits())
     return false;
@@ -140,14 +140,14 @@ fabric::Lane::Untaken Lane::untaken() noexcept {
   return qp_.untaken();
 }
 
-// What TCP has is out of our sight.
+// What TCP has can no longer be observed.
 fabric::Lane::Untaken QueuePair::untaken() const noexcept {
   if (status_.load(std::memory_order_relaxed) != Status::kEstablished)
     return {};
   return {!kept_.empty(), kept_sent_};
 }
 
-// What waits, ahead of what is posted, for the same send(). Returns how many bytes that are.
+// Adds what waits, before what is posted, to the same send(). Returns the number of bytes.
 size_t QueuePair::lend_lane(Outbox& out) noexcept {
   LaneOutbox& lane = cq_.lane_outbox();
   if (lane.owner != this || lane.pending().empty())
@@ -160,9 +160,9 @@ size_t QueuePair::lend_lane(Outbox& out) noexcept {
   return bytes.size();
 }
 
-// TCP took `taken` bytes, `lent` of which were the lane's, or `taken` is -errno. Returns what that
-// is for all that stood behind them. What TCP did not take waits with the other things that it has
-// not taken.
+// TCP took `taken` bytes, of which the first `lent` were the lane's; or `taken` is -errno. Returns
+// the corresponding result for everything after the lane's bytes. What TCP did not take waits with
+// the other data that it has not taken.
 ssize_t QueuePair::took_lane(ssize_t taken, size_t lent) noexcept {
   if (lent == 0)
     return taken;
@@ -175,7 +175,7 @@ ssize_t QueuePair::took_lane(ssize_t taken, size_t lent) noexcept {
   return std::min<ssize_t>(taken, 0);
 }
 
-// The same by a send() of its own.
+// The same by a separate send().
 void QueuePair::send_lane() noexcept {
   LaneOutbox& out = cq_.lane_outbox();
   if (out.owner != this || lane_.begun())

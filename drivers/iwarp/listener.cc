@@ -25,7 +25,7 @@ using drivers::Clock;
 
 namespace {
 
-// A peer that has not sent its whole request within this time is none.
+// A process that has not sent a whole request within this time is not a peer.
 constexpr std::chrono::seconds kRequestTimeout{10};
 // Peers of all listeners that have not yet sent their request.
 constexpr size_t kMaxVisitors = 1024;
@@ -56,7 +56,8 @@ class Visitor final : public drivers::Endpoint {
   }
 
   const Listener* listener() const { return listener_; }
-  // One for all addresses that its host may have: those of this one, and of an IPv6 /64.
+  // One identity for all addresses that its host may have: all those of this host, and those of an
+  // IPv6 /64.
   const std::array<uint64_t, 3>& host() const { return host_.words; }
 
   void on_ready() override {
@@ -93,7 +94,7 @@ class Visitor final : public drivers::Endpoint {
     auto request = std::make_unique<ConnectRequest>(device_, std::move(socket_), far_,
                                                     listener_->silence(), std::move(frame));
     if (request->wants_markers()) {
-      request->reject({});  // RFC 5044 section 7.1.1: we neither send them nor expect them
+      request->reject({});  // RFC 5044 section 7.1.1: we neither send markers nor expect them
       return leave(device_.counts().markers_refused);
     }
     fabric::Event event;
@@ -101,12 +102,12 @@ class Visitor final : public drivers::Endpoint {
     event.listener = listener_;
     event.request = std::move(request);
     device_.control().emit(*listener_, std::move(event));
-    device_.control().release(*this);  // the end of *this
+    device_.control().release(*this);  // destroys *this
   }
 
   void leave(Counters::Count& reason) {
     Counters::count(reason);
-    device_.control().release(*this);  // the end of *this
+    device_.control().release(*this);  // destroys *this
   }
 
   Device& device_;
@@ -133,7 +134,7 @@ tl::unexpected<Error> listen_error(int error) {
   }
 }
 
-// `alone`: no other socket listens at the port, so that [::] may take IPv4's connections, too.
+// `alone`: no other socket listens at the port, so that [::] may take IPv4 connections, too.
 Result<base::Fd> listening_socket(const Endpoint4Or6& at, bool alone,
                                   const std::string& congestion) {
   base::Fd socket(::socket(at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -156,7 +157,7 @@ uint16_t port_of(int socket) {
   return drivers::address_of(local_end(socket)).port;
 }
 
-// At every address that this host has; a name may also have some of other hosts.
+// At every address that belongs to this host; a name may also have addresses of other hosts.
 Result<std::vector<base::Fd>> listening_sockets(const Place& place) {
   const drivers::Host& host = place.host;
   std::vector<base::Fd> sockets;
@@ -182,7 +183,7 @@ Result<std::vector<base::Fd>> listening_sockets(const Place& place) {
   return sockets;
 }
 
-// The port that the system chose for the first address can be taken at another one.
+// The port that the system chose for the first address may be in use at another one.
 Result<std::vector<base::Fd>> listen_at(const Place& place) {
   constexpr int kTries = 16;
   for (int tries = 1;; ++tries) {
@@ -193,7 +194,7 @@ Result<std::vector<base::Fd>> listen_at(const Place& place) {
   }
 }
 
-// With several addresses the name stands for them.
+// If there are several addresses the name stands for them.
 std::string uri_of(const Place& place, const std::vector<base::Fd>& sockets) {
   const int first = sockets.front().get();
   return "iwarp://" + (sockets.size() == 1
@@ -253,8 +254,8 @@ Listener::~Listener() {
 }
 
 void Listener::take(base::Fd socket) {
-  // Asked now: a socket that was reset no longer knows its peer, and nobody is to be served as a
-  // stranger.
+  // Read now: a socket that was reset no longer knows its peer, and a peer without an identity is
+  // not served.
   const Endpoint4Or6 far = far_end(socket.get());
   if (far.length == 0)
     return Counters::count(device_.counts().handshakes_cut);
@@ -268,11 +269,11 @@ void Listener::take(base::Fd socket) {
     return Counters::count(device_.counts().accept_failures);
   Visitor& arrived = *visitor;
   device_.control().adopt(std::move(visitor));
-  arrived.on_ready();  // an honest one has mostly sent its request, and is a visitor no more
+  arrived.on_ready();  // an honest peer has usually sent its request, and is no longer a visitor
 }
 
-// The one that has had the most time, of the host that has most, whatever addresses it comes from:
-// a host's flood costs that host's visitors their places.
+// Drops the visitor that has had the most time, from the host that has most visitors, whatever
+// addresses it comes from: a host's flood costs that host's visitors their places.
 void Listener::drop_visitor() {
   const auto host = [](const drivers::Endpoint* visitor) {
     return static_cast<const Visitor*>(visitor)->host();
@@ -281,7 +282,7 @@ void Listener::drop_visitor() {
   device_.control().release(*drivers::oldest_of_most(device_.visitors(), host));
 }
 
-// The system has nothing left for another connection.
+// The system has no resources for another connection.
 bool Listener::make_room() {
   Counters::count(device_.counts().accept_failures);
   if (cut_parting(device_))

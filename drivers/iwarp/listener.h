@@ -16,7 +16,7 @@ namespace rrdk::iwarp {
 
 class Device;
 
-// One port at all the addresses that a name has.
+// One port at all the addresses of a name.
 class Listener final : public fabric::Listener, public drivers::Endpoint {
  public:
   static Result<std::unique_ptr<Listener>> create(Device& device, const Place& place);
@@ -53,7 +53,7 @@ class Listener final : public fabric::Listener, public drivers::Endpoint {
   const std::string uri_;
   const std::chrono::milliseconds handshake_timeout_;
   const std::chrono::seconds silence_;
-  const bool congestion_asked_;  // each connection has what the sockets that listen have
+  const bool congestion_asked_;  // each connection inherits the setting of its listening socket
   std::vector<std::unique_ptr<Ear>> ears_;
 };
 

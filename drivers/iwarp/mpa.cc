@@ -21,7 +21,7 @@ constexpr uint8_t kCrc = 0x40;
 constexpr uint8_t kRejected = 0x20;
 constexpr uint8_t kEnhanced = 0x10;
 
-// Of the enhanced words: A and B above IRD, C and D above ORD.
+// In the enhanced words: A and B above IRD, C and D above ORD.
 constexpr uint16_t kHighFlag = 0x8000;
 constexpr uint16_t kLowFlag = 0x4000;
 

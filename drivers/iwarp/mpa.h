@@ -1,5 +1,5 @@
 // Connection set-up over TCP: the request and reply frames of MPA (RFC 5044 section 7.1) with the
-// enhanced form of RFC 6581, which negotiates Read depths and who speaks first.
+// enhanced form of RFC 6581, which negotiates Read depths and which end speaks first.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@ namespace rrdk::iwarp {
 
 constexpr uint32_t kMpaHeader = 20;       // key, flags, revision, length of private data
 constexpr uint32_t kMpaMaxPrivate = 512;  // RFC 5044 section 7.1.1
-constexpr uint32_t kMpaEnhanced = 4;      // of them, when revision 2's S flag is set
+constexpr uint32_t kMpaEnhanced = 4;  // bytes of the private data, if revision 2's S flag is set
 
 enum class MpaKind : uint8_t { kRequest, kReply };
 
@@ -28,28 +28,29 @@ struct MpaFrame {
   // Revision 2 only (RFC 6581 sections 4 and 5).
   bool enhanced = false;
   uint16_t ird = 0;           // RDMA Reads that the sender of the frame can serve
-  uint16_t ord = 0;           // and those that it wants to have in flight
+  uint16_t ord = 0;           // RDMA Reads that it wants to have in flight
   bool peer_to_peer = false;  // A: the initiator's first FPDU is a ready-to-receive message
-  bool rtr_send = false;      // B, C, D: which of them, offered by a request, chosen by a reply
+  // B, C, D: the kinds of that message, offered by a request, chosen by a reply
+  bool rtr_send = false;
   bool rtr_write = false;
   bool rtr_read = false;
   std::vector<std::byte> private_data = {};  // the upper layer's
 };
 
-// What the fixed part says of the rest.
+// What the fixed part says about the rest.
 enum class MpaVerdict : uint8_t {
   kOk,
   kNotMpa,       // another protocol
   kBadRevision,  // neither 1 nor 2
-  kTooLong,      // more private data than there may be
+  kTooLong,      // more private data than allowed
   kBadEnhanced,  // less than the enhanced form needs
 };
 const char* to_string(MpaVerdict verdict);
 
-// `header` is the first kMpaHeader bytes. On kOk, `length` is what follows.
+// `header` is the first kMpaHeader bytes. On kOk, `length` is the length of what follows.
 MpaVerdict check_header(std::span<const std::byte, kMpaHeader> header, MpaKind expected,
                         uint32_t& length);
-// The whole frame, whose header was found good.
+// Decodes the whole frame, whose header must have been checked.
 MpaVerdict decode(std::span<const std::byte> bytes, MpaKind expected, MpaFrame& frame);
 std::vector<std::byte> encode(const MpaFrame& frame);
 

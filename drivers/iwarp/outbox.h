@@ -1,6 +1,6 @@
-// What one system call gives to TCP: headers and small messages, copied one after another to one
-// place, and large payloads, which stay where they are. A completion queue has one, for whichever
-// of its queue pairs sends; nothing is kept in it from one call to the next.
+// What one system call gives to TCP: headers and small messages, copied one after another into one
+// buffer, and large payloads, which stay where they are. A completion queue has one, for the queue
+// pair that sends; nothing is kept in it from one call to the next.
 #pragma once
 
 #include <sys/types.h>
@@ -18,20 +18,20 @@ namespace rrdk::iwarp {
 
 class Outbox {
  public:
-  // A payload of up to so many bytes is copied: that costs less than telling the kernel where it
-  // is.
+  // A payload of up to this length is copied, which costs less than describing its location to the
+  // kernel.
   static constexpr uint32_t kMostCopied = 4096;
 
   void clear() noexcept { first_ = pieces_ = used_ = length_ = 0; }
   bool empty() const noexcept { return length_ == 0; }
   size_t length() const noexcept { return length_; }
-  // For one more FPDU, and little enough to go on with it.
+  // Whether one more FPDU fits, and it is still worth adding one.
   bool has_room() const noexcept {
     return used_ <= kBytes - kMostFramed && pieces_ <= kPieces - kMostPieces &&
            length_ < kMostBytes;
   }
 
-  // Room for `length` bytes of headers or of a small message, to be filled in.
+  // Returns space for `length` bytes of headers or of a small message, to be filled in.
   std::byte* extend(size_t length) noexcept {
     RRDK_ASSERT(length <= kBytes - used_ && pieces_ <= kPieces, length, used_);
     std::byte* to = bytes_.data() + used_;
@@ -48,7 +48,7 @@ class Outbox {
     list_[pieces_++] = {data, length};
     length_ += length;
   }
-  // Takes the first bytes away: TCP has them.
+  // Removes the first bytes: TCP has them.
   void drop_front(size_t length) noexcept {
     RRDK_ASSERT(length <= length_, length, length_);
     length_ -= length;
@@ -62,21 +62,21 @@ class Outbox {
     }
   }
 
-  // How many bytes TCP took, or -errno.
+  // Returns how many bytes TCP took, or -errno.
   ssize_t send(int socket) noexcept;
 
  private:
   static constexpr size_t kBytes = 64 << 10;
   static constexpr size_t kPieces = 64;
   static constexpr size_t kMostBytes = 512 << 10;
-  // Of one FPDU: head, payload and tail, and what was there before it.
+  // For one FPDU: head, payload and tail, and what was there before it.
   static constexpr size_t kMostPieces = fabric::kMaxSges + 3;
   static constexpr size_t kMostFramed = kMostCopied + 64;
 
   size_t first_ = 0;  // in list_: not yet dropped
   size_t pieces_ = 0;
   size_t used_ = 0;    // of bytes_
-  size_t length_ = 0;  // of all that is not dropped
+  size_t length_ = 0;  // of everything that is not dropped
   std::array<iovec, kPieces> list_;
   std::array<std::byte, kBytes> bytes_;
 };

@@ -16,9 +16,9 @@ namespace rrdk::iwarp {
 namespace {
 
 constexpr std::chrono::seconds kPartingTime{2};
-// Sockets that are parting at once; one more takes the place of who has had the most time.
+// Sockets that are parting at once; one more replaces the one that has had the most time.
 constexpr size_t kMaxParting = 1024;
-// What is read in vain before others have their turn.
+// Reads of data that is discarded before others have their turn.
 constexpr int kMostReads = 4;
 constexpr size_t kMostDiscarded = 64 << 10;
 
@@ -35,7 +35,7 @@ class Parting final : public drivers::Endpoint {
     device_.control().forget(*this);
   }
 
-  // False: it is over already.
+  // Returns false if it is already over.
   bool start() {
     if (!send_rest() || !device_.control().watch(*this, socket_.get(), interest()))
       return false;
@@ -46,7 +46,7 @@ class Parting final : public drivers::Endpoint {
   void on_ready() override {
     const bool sending = !closed_;
     if (!send_rest() || !discard()) {
-      device_.control().release(*this);  // the end of *this
+      device_.control().release(*this);  // destroys *this
       return;
     }
     if (sending && closed_)
@@ -55,7 +55,7 @@ class Parting final : public drivers::Endpoint {
 
   void on_tick(drivers::Clock::time_point now) override {
     if (now > deadline_)
-      device_.control().release(*this);  // the end of *this
+      device_.control().release(*this);  // destroys *this
   }
 
  private:

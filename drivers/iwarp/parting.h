@@ -1,5 +1,5 @@
-// The end of a TCP connection: what is left to send, then our half of the close, then whatever the
-// peer still sends, so that no reset destroys what it has not read.
+// The end of a TCP connection: sends what is left, closes our half, then reads whatever the peer
+// still sends, so that no reset destroys data that the peer has not read.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +11,12 @@ namespace rrdk::iwarp {
 
 class Device;
 
-// Lives in the control loop until the peer has closed too, or for kPartingTime. `rest` may be
-// empty. The loop's lock is held.
+// Stays in the control loop until the peer has closed too, or for kPartingTime. `rest` may be
+// empty. The loop's lock must be held.
 void part(Device& device, base::Fd socket, std::vector<std::byte> rest);
 
-// Closes the one that began first as it is. False: there is none. The loop's lock is held.
+// Closes the oldest one immediately. Returns false if none is left. The loop's lock must be
+// held.
 bool cut_parting(Device& device);
 
 }  // namespace rrdk::iwarp

@@ -1,4 +1,4 @@
-// A queue pair's turn, and whose turn it is.
+// A queue pair's turn, and the choice of the one whose turn it is.
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -18,14 +18,14 @@ namespace {
 
 // Polls without work after which a queue pair that is polled alone is left to epoll.
 constexpr uint32_t kIdlePolls = 1000;
-// One poll in so many asks epoll, while one queue pair is polled alone.
+// While one queue pair is polled alone, one poll in this many asks epoll.
 constexpr uint32_t kEpollInterval = 32;
 constexpr int kMostEvents = 64;
-// Polls of one queue pair alone after which epoll is no longer told of its socket: telling costs
-// whoever sends to it half a microsecond per message.
+// Polls of one queue pair alone after which its socket is removed from epoll, since the
+// notification costs the sender half a microsecond per message.
 constexpr uint32_t kQuietPolls = 256;
-// Messages that are taken in lanes in one poll, of all queue pairs: what else the core has to do
-// comes in between.
+// Messages that are taken in lanes in one poll, over all queue pairs, so that the core can do other
+// work in between.
 constexpr uint64_t kMostInLanes = 128;
 
 }  // namespace
@@ -41,7 +41,7 @@ uint32_t QueuePair::poll(std::span<fabric::Completion> out, bool alone) noexcept
   if (poke_wanted_.load(std::memory_order_relaxed)) [[unlikely]]
     poke();
   readable_ = readable_ || alone;
-  // Sends first: whoever takes one completion at a time would never see them under load.
+  // Sends first: a user that takes one completion at a time would never see them under load.
   uint32_t n = reap_sends(out);
   if (std::exchange(lane_held_, false))
     send_lane();
@@ -49,7 +49,7 @@ uint32_t QueuePair::poll(std::span<fabric::Completion> out, bool alone) noexcept
   pull(out, n);
   if (staged_end_ - staged_begin_ <= rest_.size() && !held_back_ && rest_length_ == 0)
     give_staging();
-  // What is posted at once, as answers to what was received, goes with what was sent in the lane.
+  // What is posted at once, as answers to what was received, leaves with what was sent in the lane.
   lane_held_ = (std::exchange(posted_, false) || n != before) && has_sent_in_lane();
   if (lane_held_)
     unsent_ = true;
@@ -71,7 +71,7 @@ void QueuePair::give_staging() noexcept {
   staged_begin_ = staged_end_ = 0;
 }
 
-// False: there is no memory to stage it in.
+// Returns false if there is no memory to stage it in.
 bool QueuePair::stage_rest() noexcept {
   RRDK_ASSERT(staged_begin_ == staged_end_ && rest_length_ <= rest_.size(), rest_length_);
   if (staging_ == nullptr && (staging_ = cq_.take_staging()) == nullptr)
@@ -81,7 +81,7 @@ bool QueuePair::stage_rest() noexcept {
   return true;
 }
 
-// To a peer that may have taken our first message for granted and never looked at its socket.
+// For a peer that may have taken our first message for granted and never looked at its socket.
 void QueuePair::poke() noexcept {
   poke_wanted_.store(false, std::memory_order_relaxed);
   if (kept_.empty() && !cursor_.in_record && !cursor_.in_response)
@@ -107,7 +107,7 @@ bool QueuePair::needs_no_epoll() const noexcept {
          !stalled_ && !hung_up_;
 }
 
-// Whether there is something to read; epoll may have said so of what was read since.
+// Checks whether there is something to read; epoll may have reported data that was read since.
 void QueuePair::look() noexcept {
   if (!readable_ || stalled_ || held_back_ ||
       status_.load(std::memory_order_acquire) != Status::kEstablished)
@@ -120,7 +120,7 @@ void QueuePair::look() noexcept {
 
 void QueuePair::on_epoll(uint32_t events) noexcept {
   readable_ = readable_ || (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
-  // Epoll says this once, perhaps to arm(): what waits for TCP is work from now on.
+  // Epoll reports this once, possibly to arm(): data that waits for TCP is work from now on.
   unsent_ = unsent_ || (!writable_ && (events & EPOLLOUT) != 0);
   writable_ = writable_ || (events & EPOLLOUT) != 0;
   hung_up_ = hung_up_ || (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
@@ -167,7 +167,8 @@ void CompletionQueue::begin_quiet(QueuePair& qp) noexcept {
     quiet_ = &qp;
 }
 
-// False: epoll cannot be told; the queue pair is polled on. What has come meanwhile is an event.
+// Returns false if the socket cannot be added to epoll; the queue pair is then still polled. Data
+// that has come meanwhile is an event.
 bool CompletionQueue::end_quiet() noexcept {
   if (quiet_ == nullptr)
     return true;
@@ -179,7 +180,7 @@ bool CompletionQueue::end_quiet() noexcept {
   return true;
 }
 
-// All that a null call takes, but for what the kernel has of the socket.
+// Everything that a NULL call touches, except what the kernel has for the socket.
 void QueuePair::prefetch() const noexcept {
   base::prefetch_lines(&owner_, &response_mask_);
   base::prefetch_lines(&in_, &rest_length_ + 1);
@@ -220,7 +221,7 @@ void CompletionQueue::deactivate(size_t position) noexcept {
   active_[position] = active_[--active_count_];
 }
 
-// What epoll says after this makes its descriptor readable.
+// What epoll reports after this makes its descriptor readable.
 bool CompletionQueue::arm() {
   if (!end_quiet())
     return false;

@@ -19,10 +19,11 @@ namespace {
 
 // Spans of posted requests, on average.
 constexpr uint32_t kSpansPerSend = 4;
-// Of a queue that grows when it is full: most connections have few requests posted at a time.
+// The first size of a queue that grows when it is full: most connections have few requests posted
+// at a time.
 constexpr uint32_t kFirstRecords = 4;
 constexpr uint32_t kFirstResponses = 4;
-// Memory that a queue pair holds on to although TCP has taken all.
+// Memory that a queue pair keeps although TCP has taken everything.
 constexpr size_t kMostKeptFree = 256;
 static_assert(kSpansPerSend * kFirstRecords >= fabric::kMaxSges);
 
@@ -57,7 +58,7 @@ QueuePair::QueuePair(Device& device, const fabric::QueuePairOptions& options)
                            : &static_cast<drivers::SharedReceiveQueue*>(options.srq)->queue()),
       receives_(shared_receives_ != nullptr ? shared_receives_ : &own_receives_) {}
 
-// To twice the size. False: that is as large as it was asked to be, or there is no memory.
+// Doubles the size. Returns false if that is as large as was requested, or if there is no memory.
 bool QueuePair::grow() noexcept try {
   const uint64_t records = 2 * (record_mask_ + 1);
   if (records > std::bit_ceil(send_limit_))
@@ -120,8 +121,8 @@ Peer QueuePair::peer() const {
   return drivers::peer_between(kScheme, near_, far_);
 }
 
-// A message without a Receive waits. A held queue pair takes Receives from its own queue, which has
-// none.
+// A message without a Receive waits. A held queue pair takes Receives from its own queue, which is
+// empty.
 void QueuePair::hold_receives(bool hold) {
   RRDK_ASSERT(shared_receives_ == nullptr || own_receives_.empty());
   if (shared_receives_ == nullptr)
@@ -140,7 +141,7 @@ uint32_t QueuePair::post_receive(std::span<const fabric::ReceiveWr> wrs) {
   return taken;
 }
 
-// The end of the data path, whoever is at fault.
+// The end of the data path, whichever end is at fault.
 void QueuePair::fail_with(End end) noexcept {
   const Status before = status_.exchange(Status::kError, std::memory_order_acq_rel);
   if (before == Status::kError)
@@ -163,7 +164,7 @@ void QueuePair::fail_with(End end) noexcept {
   device_.control().nudge(*this);
 }
 
-// Decides what becomes of each request that was still under way.
+// Decides what becomes of each request that was still in progress.
 void QueuePair::settle(End end) noexcept {
   RRDK_ASSERT(end != End::kNotYet && tail_ - head_ <= send_limit_, head_, tail_);
   bool lost = end == End::kPeerLost;
@@ -201,7 +202,7 @@ uint32_t QueuePair::flush(std::span<fabric::Completion> out) noexcept {
   return n;
 }
 
-// The peer learns of it at once; what TCP does not take now, the control thread sends.
+// The peer learns about it at once; the control thread sends what TCP does not take now.
 void QueuePair::close_half() noexcept {
   if (!parting_.empty()) {
     const ssize_t sent =
@@ -212,7 +213,7 @@ void QueuePair::close_half() noexcept {
     ::shutdown(socket_fd_, SHUT_WR);
 }
 
-// A whole FPDU, in memory of its own.
+// Builds a whole FPDU, in memory of its own.
 std::vector<std::byte> QueuePair::framed(const SegmentHeader& header,
                                          std::span<const iovec> payload) const {
   std::vector<std::byte> bytes(kLengthField + kUntaggedHeader);
@@ -230,11 +231,11 @@ std::vector<std::byte> QueuePair::framed(const SegmentHeader& header,
 }
 
 // TCP has taken a part of an FPDU whose memory must not be read any more: copies the rest. Rare: a
-// Read Response did not fit into a full socket, and then its key died.
+// Read Response did not fit into a full socket, and then its key became invalid.
 void QueuePair::keep_rest() {
   if (cut_ == 0)
     return;
-  const uint32_t fault = fault_read_;  // of another one, behind it
+  const uint32_t fault = fault_read_;  // of another one, after it
   Cursor after = cursor_;
   Fpdu fpdu;
   if (!next_fpdu(after, fpdu))
@@ -247,8 +248,8 @@ void QueuePair::keep_rest() {
   cursor_ = after;
 }
 
-// A Write of nothing to nowhere: says that we are there, and does no more (RFC 5040 section 5.1;
-// RFC 6581 section 8 for connections that begin with one).
+// An empty Write without a destination: it only says that we are there (RFC 5040 section 5.1; RFC
+// 6581 section 8 for connections that begin with one).
 void QueuePair::keep_empty_write() {
   RRDK_ASSERT(kept_.empty() && cut_ == 0, kept_.size(), cut_);
   kept_ = framed({.tagged = true, .last = true, .opcode = Opcode::kWrite}, {});
@@ -266,7 +267,7 @@ void QueuePair::keep_empty_read() {
                  {&payload, 1});
 }
 
-// Whole FPDUs, but for what TCP has of the first. Rare: TCP is full.
+// Whole FPDUs, except for what TCP has of the first. Rare: TCP is full.
 void QueuePair::keep(std::span<const std::byte> bytes) noexcept try {
   RRDK_ASSERT(cut_ == 0, cut_);
   kept_.insert(kept_.end(), bytes.begin(), bytes.end());

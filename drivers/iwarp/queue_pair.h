@@ -36,18 +36,18 @@ namespace rrdk::iwarp {
 
 class Device;
 
-// Sends that can be copied when they are posted.
+// Sends up to this length can be copied when they are posted.
 constexpr uint32_t kMaxCopied = 256;
 
 // What the two ends agreed on.
 struct Agreement {
   bool crc = false;
   bool initiator = false;
-  bool rtr_send = false;  // the initiator's first FPDU says only that it is there
+  bool rtr_send = false;  // the initiator's first FPDU only says that it is ready
   bool rtr_write = false;
   bool rtr_read = false;
   uint32_t ord = 0;  // RDMA Reads that we may have in flight
-  uint32_t ird = 0;  // and those of the peer that we serve
+  uint32_t ird = 0;  // RDMA Reads of the peer that we serve
 };
 
 class QueuePair final : public fabric::QueuePair,
@@ -75,11 +75,12 @@ class QueuePair final : public fabric::QueuePair,
   void set_lane_user(fabric::LaneUser* user) override;
 
   // --- for its lane, and those of others ---
-  // A Send of one segment that is here whole.
+  //
+  // A complete Send of one segment in the staging buffer.
   struct StagedSend {
     const std::byte* payload = nullptr;
     uint32_t length = 0;
-    uint32_t key = 0;  // that it invalidates
+    uint32_t key = 0;  // the key that it invalidates
     bool kills = false;
   };
   bool lane_message(StagedSend& next, uint32_t most) noexcept;
@@ -94,17 +95,16 @@ class QueuePair final : public fabric::QueuePair,
   }
   LaneOutbox& lane_outbox() noexcept { return cq_.lane_outbox(); }
 
-  // --- for the completion queue, its thread ---
-  // `alone`: looks at the socket although epoll has not spoken.
+  // `alone`: checks the socket although epoll has reported nothing.
   uint32_t poll(std::span<fabric::Completion> out, bool alone) noexcept;
   // Brings what poll() will touch into the caches.
   void prefetch() const noexcept;
-  // Whether poll() has something to do that epoll will not tell of.
+  // Whether poll() has something to do that epoll will not report.
   bool has_work() noexcept;
-  // Before has_work() decides about sleeping: finds out what epoll meant.
+  // Called before has_work() decides about sleeping: finds out what epoll has reported.
   void look() noexcept;
   void on_epoll(uint32_t events) noexcept;
-  // Polling finds out all that epoll would tell.
+  // Whether polling finds everything that epoll would report.
   bool needs_no_epoll() const noexcept;
   int socket() const noexcept { return socket_fd_; }
   bool active = false;
@@ -159,7 +159,7 @@ class QueuePair final : public fabric::QueuePair,
   static bool is_large_read(const Record& r) noexcept {
     return r.op == fabric::Op::kRead && r.length > kMostStagedWhole;
   }
-  // What the peer asked to read, in order.
+  // What the peer has asked to read, in order.
   struct Response {
     uint32_t sink_stag;
     uint32_t source_stag;
@@ -168,27 +168,27 @@ class QueuePair final : public fabric::QueuePair,
     uint32_t length;
     uint32_t number;  // of the request
   };
-  // Where sending stands.
+  // The position of sending.
   struct Cursor {
     uint64_t record = 0;    // next to be sent
     uint64_t response = 0;  // next to be sent
-    uint32_t offset = 0;    // in the message begun
+    uint32_t offset = 0;    // in the current message
     uint32_t send_number = 1;
     uint32_t read_number = 1;
-    bool in_record = false;    // a message of a record is begun
-    bool in_response = false;  // a Read Response is begun
+    bool in_record = false;    // a message of a record has begun
+    bool in_response = false;  // a Read Response has begun
     bool turn = false;         // the last message was a response's: a record is next
   };
-  // One FPDU that is to be sent: what is in it, and where that lies.
+  // One FPDU that is to be sent: its contents and their location.
   struct Fpdu {
     SegmentHeader header;
     uint32_t payload;  // bytes
     uint32_t num_bodies;
     std::array<iovec, fabric::kMaxSges> body;
     std::array<std::byte, kReadRequestBody> request;  // the payload of a Read Request
-    uint64_t record;                                  // whose it is, unless `answers`
-    bool ends_record;                                 // which is done when TCP has this
-    bool answers;                                     // a Read of the peer's
+    uint64_t record;   // the record to which it belongs, unless `answers`
+    bool ends_record;  // the record is done when TCP has this
+    bool answers;      // a Read of the peer's
 
     uint32_t ulpdu() const noexcept {
       return payload + (header.tagged ? kTaggedHeader : kUntaggedHeader);
@@ -262,7 +262,7 @@ class QueuePair final : public fabric::QueuePair,
   bool send_begins(StagedSend& found) const noexcept;
   bool staged_send(StagedSend& found) const noexcept;
   bool send_is_cut() const noexcept;
-  // Bytes of the FPDU around it.
+  // The number of bytes of the FPDU around it.
   static uint32_t frame_of(const StagedSend& send) noexcept {
     const uint32_t ulpdu = kUntaggedHeader + send.length;
     return kLengthField + ulpdu + pad_of(ulpdu) + kCrcField;
@@ -352,13 +352,14 @@ class QueuePair final : public fabric::QueuePair,
   bool access_refused_ = false;  // by the peer: a Write, which was reported
   bool readable_ = false;
   bool writable_ = true;
-  bool unsent_ = false;     // TCP would take more: it was others' turn
+  bool unsent_ = false;     // TCP would take more, but it was another's turn
   bool hung_up_ = false;    // epoll says that the peer sends no more
   bool broken_ = false;     // TCP takes no more
   bool stalled_ = false;    // the next message has no Receive
-  bool may_speak_ = false;  // a responder only when it has heard the initiator (RFC 5044 section 7)
-  std::atomic<bool> ended_{false};      // all is said about the end: the control thread's turn
-  std::atomic<bool> host_gone_{false};  // as silence_ or TCP's keepalive found out
+  bool may_speak_ = false;  // a responder only when it has received something from the initiator
+                            // (RFC 5044 section 7)
+  std::atomic<bool> ended_{false};      // the end is fully reported: the control thread takes over
+  std::atomic<bool> host_gone_{false};  // as detected by silence_ or TCP's keepalive
   std::atomic<bool> heard_{false};
   std::atomic<bool> poke_wanted_{false};
 
@@ -373,16 +374,16 @@ class QueuePair final : public fabric::QueuePair,
   std::vector<Record> records_;
   std::vector<MemorySpan> spans_;
   Cursor cursor_;
-  uint32_t cut_ = 0;                     // bytes that TCP has of the FPDU at the cursor
-  std::vector<std::byte> kept_;          // goes before that: whole FPDUs, or the rest of one whose
-                                         // memory is nobody's to read any more
-  size_t kept_sent_ = 0;                 // of it
+  uint32_t cut_ = 0;             // bytes of the FPDU at the cursor that TCP has
+  std::vector<std::byte> kept_;  // precedes that: whole FPDUs, or the rest of one whose memory must
+                                 // not be read any more
+  size_t kept_sent_ = 0;         // bytes of kept_ that TCP has
   std::unique_ptr<std::byte[]> copies_;  // of Sends that are copied and wait for TCP, by record
-  bool rtr_read_pending_ = false;        // a Read of nothing, which said that we are ready
+  bool rtr_read_pending_ = false;        // an empty Read, which said that we are ready
   uint32_t reads_answered_ = 0;
   uint32_t large_reads_ = 0;    // of more than kMostStagedWhole bytes, without their data
   uint32_t refused_read_ = 0;   // by the peer
-  uint32_t fault_read_ = 0;     // of the peer's, whose key died under it
+  uint32_t fault_read_ = 0;     // a Read of the peer's, whose key became invalid during it
   uint64_t read_head_ = 0;      // oldest record that may be a Read without its data
   uint32_t read_received_ = 0;  // bytes of its data
   uint64_t read_bytes_ = 0;     // of all Reads
@@ -400,18 +401,18 @@ class QueuePair final : public fabric::QueuePair,
     SegmentHeader header;
     uint32_t ulpdu = 0;
     uint32_t payload = 0;  // of the segment
-    uint32_t left = 0;     // of it, not yet here
+    uint32_t left = 0;     // of the payload, not yet received
     uint32_t crc = 0;
     std::byte* to = nullptr;  // kReceive, kWindow, kSmall: where the payload begins
   } in_;
   std::unique_ptr<std::byte[]> staging_;  // while something is staged: of the completion queue
-  // What is staged between polls when it is little, so that whoever sends a part of a header keeps
-  // no more of ours.
+  // A small rest that is staged between polls, so that a peer that sends a part of a header uses no
+  // more of our memory.
   std::array<std::byte, 64> rest_;
   uint32_t rest_length_ = 0;
   uint32_t staged_begin_ = 0;
   uint32_t staged_end_ = 0;
-  bool held_back_ = false;  // what is staged has more to report than there was room for
+  bool held_back_ = false;  // what is staged has more to report than there was space for
   bool receiving_ = false;  // a message in its Receive
   fabric::ReceiveWr receive_;
   fabric::WcStatus receive_status_ = fabric::WcStatus::kFlushed;  // if it ends in a flush
@@ -419,15 +420,15 @@ class QueuePair final : public fabric::QueuePair,
   uint32_t next_send_ = 1;
   uint32_t next_read_ = 1;
   std::array<std::byte, kMaxTerminate> small_;
-  // The lane: whose turn it is in this poll. Behind a message that goes to a Receive it is over,
-  // and so it is for all that came when its user has had its part.
+  // Whether the lane's user may still have its turn in this poll. It is over after a message that
+  // goes to a Receive, and for everything that had arrived when the user has had its part.
   enum class LaneTurn : uint8_t { kUsers, kNone, kOver };
   Lane lane_{*this};
   fabric::LaneUser* lane_user_ = nullptr;
   LaneTurn lane_turn_ = LaneTurn::kNone;
   bool in_burst_ = false;
-  bool lane_held_ = false;        // what waits in it may go with what is posted next
-  bool posted_ = false;           // something, since the last poll
+  bool lane_held_ = false;        // what waits in the lane may leave with what is posted next
+  bool posted_ = false;           // something was posted since the last poll
   uint32_t lane_left_ = 0;        // messages that the user may still take in this poll
   uint32_t left_to_receive_ = 0;  // number of the message that it has left
   drivers::ReceiveQueue own_receives_;
@@ -439,13 +440,13 @@ class QueuePair final : public fabric::QueuePair,
   Endpoint4Or6 near_;  // once there is a connection
   Endpoint4Or6 far_;
   Address asked_;
-  bool by_name_ = false;  // the address that was asked for does not show the peer's
+  bool by_name_ = false;  // the address that was given does not show the peer's
   std::chrono::milliseconds timeout_{};
   drivers::Turns turns_;                            // of the peer's addresses
-  std::vector<std::unique_ptr<Attempt>> attempts_;  // that are under way
-  Error failure_;                                   // of those that are not any more
+  std::vector<std::unique_ptr<Attempt>> attempts_;  // those in progress
+  Error failure_;                                   // of those that have failed
   std::vector<std::byte> private_data_;             // ours
-  std::vector<std::byte> parting_;  // what TCP has not yet taken, when the data path ended
+  std::vector<std::byte> parting_;  // what TCP had not yet taken when the data path ended
   Silence silence_;
   bool reported_ = false;
   uint32_t ticks_ = 0;

@@ -1,6 +1,6 @@
-// Bytes in: the stream cut into FPDUs. One system call takes what has come, up to what the staging
-// buffer holds; small messages are placed from there. Large payload goes straight to where it
-// belongs, as far as it did not come together with a header.
+// Receiving bytes: the stream is cut into FPDUs. One system call takes what has come, up to the
+// size of the staging buffer; small messages are placed from there. Large payload goes directly to
+// its place, unless it came together with a header.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -16,14 +16,14 @@ namespace rrdk::iwarp {
 
 namespace {
 
-// What is read from one socket before others have their turn: so many times, or so many bytes that
-// are staged.
+// What is read from one socket before others have their turn: this many reads, or this many bytes
+// that are staged.
 constexpr uint32_t kMostFills = 16;
 constexpr uint32_t kMostStaged = 64 << 10;
 // Messages that the user of a lane may take in one poll.
 constexpr uint32_t kMostInBurst = 64;
-// Room behind a large payload of a segment, for its trailer and the next one's header, and behind
-// the last one of a message, which small ones may follow. More would only be copied twice.
+// Space after a large payload of a segment, for its trailer and the next header, and after the last
+// payload of a message, which small ones may follow. More would only be copied twice.
 constexpr uint32_t kRoomBehind = 64;
 constexpr uint32_t kRoomForSmall = 4096;
 
@@ -31,7 +31,7 @@ constexpr uint32_t kRoomForSmall = 4096;
 constexpr uint16_t kWholeSend = 0x4143;
 constexpr uint16_t kWholeSendInvalidate = 0x4144;
 
-// One piece without a description of it: polls that find nothing are most of what there is.
+// A single piece needs no description. Most polls find nothing, so this case matters.
 ssize_t take(int socket, std::span<iovec> pieces) noexcept {
   if (pieces.size() == 1) {
     // datapath-allow: this is the wire
@@ -74,7 +74,8 @@ void QueuePair::pull(std::span<fabric::Completion> out, uint32_t& count) noexcep
   }
 }
 
-// False: more bytes are needed, or a Receive, or room for a completion; or it is another's turn.
+// Returns false if more bytes, a Receive, or space for a completion are needed; or if it is
+// another's turn.
 bool QueuePair::step(std::span<fabric::Completion> out, uint32_t& count) noexcept {
   if (in_.stage != Stage::kHeader)
     return parse(out, count);
@@ -82,7 +83,7 @@ bool QueuePair::step(std::span<fabric::Completion> out, uint32_t& count) noexcep
     return false;
   StagedSend next;
   if (!staged_send(next)) {
-    // A part of a message that may be one for the lane: its rest is mostly there. Otherwise it is
+    // A part of a message that may suit the lane: its rest has usually arrived. Otherwise it is
     // better kept in a Receive than here.
     const bool waits = lane_user_ != nullptr && (readable_ || receives_->empty()) && lane_runs();
     return !(waits && send_is_cut()) && parse(out, count);
@@ -92,13 +93,14 @@ bool QueuePair::step(std::span<fabric::Completion> out, uint32_t& count) noexcep
     return status_.load(std::memory_order_relaxed) == Status::kEstablished;
   }
   if (receives_->empty() && lane_goes_on()) [[unlikely]] {
-    lane_turn_ = LaneTurn::kOver;  // the next poll asks the user, before this one needs a Receive
+    // the next poll asks the user before this message needs a Receive
+    lane_turn_ = LaneTurn::kOver;
     return false;
   }
   return take_send(next, out, count) || parse(out, count);
 }
 
-// False: TCP has nothing, or the connection is over.
+// Returns false if TCP has nothing, or if the connection is over.
 bool QueuePair::fill() noexcept {
   if (!sink_alive())
     return false;
@@ -125,7 +127,7 @@ bool QueuePair::fill() noexcept {
     const auto placed = static_cast<uint32_t>(std::min<ssize_t>(got, direct));
     took(placed);
     staged_end_ += static_cast<uint32_t>(got) - placed;
-    // epoll tells of an end once, perhaps together with what came before it.
+    // epoll reports an end once, possibly together with what came before it.
     readable_ = hung_up_ || got == static_cast<ssize_t>(direct) + room;
     return true;
   }
@@ -140,9 +142,9 @@ bool QueuePair::fill() noexcept {
   return false;
 }
 
-// In the staging buffer, for what comes next or behind the payload that is under way. A large
-// payload can come only where there is a place for it. Small ones are taken together with what is
-// around them, and so are the segments of a message that its sender cuts into small ones.
+// Space in the staging buffer, for what comes next or after the payload in progress. A large
+// payload can come only if there is a place for it. Small ones are taken together with what
+// surrounds them, and so are the segments of a message that its sender cuts into small ones.
 uint32_t QueuePair::room() const noexcept {
   uint32_t most = kStaging;
   const bool large = in_.stage == Stage::kPayload && in_.payload > kMostStagedWhole;
@@ -154,13 +156,13 @@ uint32_t QueuePair::room() const noexcept {
   return std::min(most, kStaging - staged_end_);
 }
 
-// The stream ends where no honest peer ends it.
+// Whether the stream ends where no honest peer ends it.
 bool QueuePair::mid_message() const noexcept {
   return in_.stage != Stage::kHeader || staged_begin_ != staged_end_ || rest_length_ != 0 ||
          receiving_;
 }
 
-// The next message, if it is a Send of one segment, a part of which may be here.
+// Finds the next message if it is a Send of one segment, of which a part may have arrived.
 bool QueuePair::send_begins(StagedSend& found) const noexcept {
   if (staged_end_ - staged_begin_ < kLengthField + kUntaggedHeader)
     return false;
@@ -181,7 +183,7 @@ bool QueuePair::send_begins(StagedSend& found) const noexcept {
   return true;
 }
 
-// The same, of one that is here whole, as most are.
+// The same for a complete one, as most are.
 bool QueuePair::staged_send(StagedSend& found) const noexcept {
   return send_begins(found) && frame_of(found) <= staged_end_ - staged_begin_;
 }
@@ -200,8 +202,8 @@ bool QueuePair::is_intact(const StagedSend& send) const noexcept {
   return crc_matches(begin + covered, add_crc(kCrcStart, begin, covered));
 }
 
-// A Send that is here whole is checked at once and placed when all of it is good. False: it is not,
-// or has to wait; parse() sees to it.
+// A complete Send is checked at once and placed if it is valid. Returns false if it is not, or has
+// to wait; then parse() handles it.
 bool QueuePair::take_send(const StagedSend& send, std::span<fabric::Completion> out,
                           uint32_t& count) noexcept {
   if (count == out.size() || receives_->empty() || !heard_.load(std::memory_order_relaxed))
@@ -227,7 +229,7 @@ bool QueuePair::take_send(const StagedSend& send, std::span<fabric::Completion> 
   return true;
 }
 
-// A step. False: more bytes are needed, or a Receive, or room for a completion.
+// One step. Returns false if more bytes, a Receive, or space for a completion are needed.
 bool QueuePair::parse(std::span<fabric::Completion> out, uint32_t& count) noexcept {
   if (status_.load(std::memory_order_relaxed) != Status::kEstablished)
     return false;
@@ -266,7 +268,7 @@ bool QueuePair::parse_header() noexcept {
   return true;
 }
 
-// What came with the header. The rest comes with fill().
+// Places what came with the header. The rest comes with fill().
 bool QueuePair::parse_payload() noexcept {
   const uint32_t length = std::min(staged_end_ - staged_begin_, in_.left);
   if (length == 0 || !sink_alive())
@@ -295,7 +297,7 @@ bool QueuePair::parse_trailer(std::span<fabric::Completion> out, uint32_t& count
   return end_segment(out, count);
 }
 
-// `length` more bytes of the payload are where they belong.
+// `length` more bytes of the payload are in place.
 void QueuePair::took(uint32_t length) noexcept {
   RRDK_ASSERT(length <= in_.left, length, in_.left);
   if (length == 0)
@@ -313,7 +315,7 @@ void QueuePair::took(uint32_t length) noexcept {
     in_.stage = Stage::kTrailer;
 }
 
-// Where the next `length` bytes of the payload belong.
+// Returns where the next `length` bytes of the payload belong.
 size_t QueuePair::sink_pieces(uint32_t length, iovec* to) noexcept {
   RRDK_ASSERT(length <= in_.left && in_.left <= in_.payload, length, in_.left);
   RRDK_ASSERT(in_.sink == Sink::kRead || in_.to != nullptr, in_.sink);
@@ -340,7 +342,7 @@ size_t QueuePair::sink_pieces(uint32_t length, iovec* to) noexcept {
   return count;
 }
 
-// A key can die while a Write to it is half here: then no more of it is placed.
+// A key can become invalid while a Write to it has arrived only in part: then no more is placed.
 bool QueuePair::sink_alive() noexcept {
   if (in_.stage != Stage::kPayload || in_.sink != Sink::kWindow ||
       stags_.find(in_.header.stag) != nullptr)

@@ -1,4 +1,4 @@
-// What goes over a stream: integers, and the segments that they make up.
+// What travels over a stream: integers, and the segments that they form.
 #pragma once
 
 #include <endian.h>
@@ -10,7 +10,7 @@
 
 namespace rrdk::iwarp {
 
-// Big-endian integers, anywhere in memory.
+// Big-endian integers, at any address.
 inline uint16_t load_u16(const std::byte* p) {
   uint16_t value;
   std::memcpy(&value, p, sizeof(value));
@@ -61,15 +61,15 @@ constexpr bool is_send(Opcode opcode) {
   return opcode >= Opcode::kSend && opcode <= Opcode::kSendSolicitedInvalidate;
 }
 
-// Untagged buffers' queues (RFC 5040 section 4.2).
+// Queues of untagged buffers (RFC 5040 section 4.2).
 enum Queue : uint32_t { kSendQueue = 0, kReadQueue = 1, kTerminateQueue = 2 };
 
 struct SegmentHeader {
   bool tagged = false;
   bool last = false;
   Opcode opcode = Opcode::kSend;
-  uint32_t stag = 0;    // tagged: of the buffer; Send with Invalidate: what it kills
-  uint64_t offset = 0;  // tagged: of the buffer; untagged: of the message
+  uint32_t stag = 0;    // tagged: of the buffer; Send with Invalidate: the key that it invalidates
+  uint64_t offset = 0;  // tagged: in the buffer; untagged: in the message
   uint32_t queue = 0;   // untagged
   uint32_t number = 0;  // untagged: of the message in its queue, from 1
 };
@@ -81,7 +81,7 @@ constexpr uint32_t kUntaggedHeader = 18;
 constexpr uint32_t kMaxUlpdu = 65535;
 constexpr uint32_t kReadRequestBody = 28;
 
-// Pad that makes length field, segment and pad a multiple of four.
+// The pad that makes length field, segment and pad a multiple of four.
 constexpr uint32_t pad_of(uint32_t ulpdu) {
   return (4 - (kLengthField + ulpdu) % 4) % 4;
 }
@@ -92,7 +92,7 @@ inline uint32_t header_length(std::byte first) {
 
 enum class SegmentFault : uint8_t { kNone, kDdpVersion, kRdmapVersion, kOpcode };
 
-// `bytes` has header_length() bytes at least.
+// `bytes` must have at least header_length() bytes.
 SegmentFault decode(const std::byte* bytes, SegmentHeader& header) noexcept;
 // Returns how many bytes it wrote.
 uint32_t encode(const SegmentHeader& header, std::byte* bytes) noexcept;
@@ -113,8 +113,8 @@ constexpr uint32_t kCrcStart = 0xffffffff;
 uint32_t add_crc(uint32_t crc, const std::byte* bytes, size_t length) noexcept;
 void store_crc(std::byte* bytes, uint32_t crc) noexcept;
 bool crc_matches(const std::byte* bytes, uint32_t crc) noexcept;
-// `pad` bytes of zero and the CRC, which is zero unless CRCs were agreed on. `crc`: of all that
-// stands before.
+// Appends `pad` zero bytes and the CRC, which is zero unless CRCs were agreed on. `crc`: of
+// everything before.
 void finish_fpdu(std::byte* bytes, uint32_t pad, bool with_crc, uint32_t crc) noexcept;
 
 }  // namespace rrdk::iwarp

@@ -1,5 +1,5 @@
-// What a segment may do, and what it does when all of it is here. The peer is checked here and
-// nowhere else: RFC 5040 sections 5 to 7, RFC 5041 sections 5 to 7.
+// What a segment may do, and what it does when it is complete. This is the only place where the
+// peer is checked: RFC 5040 sections 5 to 7, RFC 5041 sections 5 to 7.
 #include <algorithm>
 #include <utility>
 
@@ -13,7 +13,7 @@ using fabric::Op;
 using fabric::Rights;
 using fabric::WcStatus;
 
-// The peer has said something.
+// The peer has sent something.
 void QueuePair::hear() noexcept {
   if (!may_speak_ || !heard_.load(std::memory_order_relaxed)) [[unlikely]] {
     may_speak_ = true;
@@ -21,7 +21,7 @@ void QueuePair::hear() noexcept {
   }
 }
 
-// False: it has to wait for a Receive, or the connection is over.
+// Returns false if it has to wait for a Receive, or if the connection is over.
 bool QueuePair::begin_segment() noexcept {
   hear();
   in_.sink = Sink::kNowhere;
@@ -52,7 +52,7 @@ bool QueuePair::begin_send() noexcept {
     return refuse(Cause::kMessageNumber, counts.bad_numbers);
   if (header.offset != (receiving_ ? received_ : 0))
     return refuse(Cause::kMessageOffset, counts.bad_offsets);
-  // The initiator's ready-to-receive message takes no Receive. It is the first one or none.
+  // The initiator's ready-to-receive message takes no Receive. Only the first message can be one.
   if (std::exchange(agreed_.rtr_send, false) && in_.payload == 0 && header.last)
     return true;
   if (!receiving_) {
@@ -82,7 +82,7 @@ bool QueuePair::begin_send() noexcept {
 
 bool QueuePair::begin_write() noexcept {
   if (in_.payload == 0)
-    return true;  // its STag is not looked at (RFC 5040 section 5.1)
+    return true;  // its STag is ignored (RFC 5040 section 5.1)
   const Stags::Window* target =
       window(in_.header.stag, in_.header.offset, in_.payload, Rights::kRemoteWrite, kWriteCauses);
   if (target == nullptr)
@@ -92,10 +92,10 @@ bool QueuePair::begin_write() noexcept {
   return true;
 }
 
-// Responses come in the order of the Reads, so that only the oldest one's can.
+// Responses come in the order of the Reads, so only that of the oldest one can come.
 bool QueuePair::begin_response() noexcept {
   const SegmentHeader& header = in_.header;
-  // The first Read is the one of nothing, which no record stands for.
+  // The first Read may be the empty one, which has no record.
   if (rtr_read_pending_ && in_.payload == 0 && header.last)
     return true;
   read_head_ = std::max(read_head_, head_);
@@ -112,7 +112,7 @@ bool QueuePair::begin_response() noexcept {
   return true;
 }
 
-// A message of one segment that is looked at when it is whole.
+// A message of one segment that is processed when it is complete.
 bool QueuePair::begin_small(uint32_t queue, uint32_t number, uint32_t least,
                             uint32_t most) noexcept {
   Counters& counts = device_.counts();
@@ -156,7 +156,7 @@ bool QueuePair::end_segment(std::span<fabric::Completion> out, uint32_t& count) 
   return true;
 }
 
-// False: the message does something that it must not.
+// Returns false if the message does something that it must not.
 bool QueuePair::end_send(fabric::Completion& out) noexcept {
   RRDK_ASSERT(receiving_ && in_.header.last);
   const bool kills = invalidates(in_.header.opcode);
@@ -218,7 +218,8 @@ bool QueuePair::end_read_request() noexcept {
   return true;
 }
 
-// Of our Reads the peer names the one that it refused; Sends and Writes were reported already.
+// For our Reads, the peer names the one that it refused; Sends and Writes have already been
+// reported.
 void QueuePair::end_terminate() noexcept {
   Counters::count(device_.counts().terminates_received);
   const Terminate terminate = decode_terminate(std::span(small_).first(in_.payload));
@@ -231,7 +232,7 @@ void QueuePair::end_terminate() noexcept {
   fail_with(End::kTerminated);
 }
 
-// The memory of a key, if the peer may do that to it; else the connection is over.
+// Returns the memory of a key if the peer may access it so; otherwise the connection is over.
 const Stags::Window* QueuePair::window(uint32_t key, uint64_t offset, uint64_t length,
                                        Rights rights, const AccessCauses& causes) noexcept {
   Counters& counts = device_.counts();
@@ -239,7 +240,7 @@ const Stags::Window* QueuePair::window(uint32_t key, uint64_t offset, uint64_t l
   Cause cause = causes.stag;
   Counters::Count* count = &counts.refused_keys;
   if (found != nullptr) {
-    const uint64_t skip = offset - found->address();  // huge when before it
+    const uint64_t skip = offset - found->address();  // huge if the offset is before it
     if (found->rights != rights) {
       cause = causes.rights;
       count = &counts.refused_rights;
@@ -267,7 +268,7 @@ bool QueuePair::refuse_header(SegmentFault fault) noexcept {
   }
 }
 
-// Always false.
+// Always returns false.
 bool QueuePair::refuse(Cause cause, Counters::Count& count) noexcept {
   Counters::count(count);
   cause_ = cause;

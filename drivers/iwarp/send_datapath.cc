@@ -1,4 +1,4 @@
-// Send-queue requests in, their completions out.
+// Takes send-queue requests, and reports their completions.
 #include <algorithm>
 #include <cstring>
 
@@ -39,7 +39,7 @@ uint32_t QueuePair::post_send(std::span<const fabric::SendWr> wrs) {
   return taken;
 }
 
-// Nothing would go before what is posted now.
+// Whether nothing has to go before what is posted now.
 bool QueuePair::nothing_waits() noexcept {
   if (cursor_.in_record || cursor_.response != response_tail_ || !kept_.empty() || !may_speak_ ||
       !may_transmit())
@@ -49,9 +49,9 @@ bool QueuePair::nothing_waits() noexcept {
   return cursor_.record == tail_;
 }
 
-// Copies small Sends straight into the outbox, and carries out requests about keys. Returns how
-// many requests it dealt with, from the front. Sends that TCP has taken leave no record, unless
-// they are to be reported.
+// Copies small Sends directly into the outbox, and performs requests about keys. Returns how many
+// requests it handled, from the front. Sends that TCP has taken leave no record, unless they must
+// be reported.
 uint32_t QueuePair::send_straight(std::span<const fabric::SendWr> wrs) noexcept {
   RRDK_ASSERT(cursor_.record == tail_ && cut_ == 0 && kept_.empty(), cursor_.record, tail_);
   Outbox& out = cq_.outbox();
@@ -84,7 +84,7 @@ uint32_t QueuePair::send_straight(std::span<const fabric::SendWr> wrs) noexcept 
   return count;
 }
 
-// False: it is something else, or not allowed.
+// Returns false if it is something else, or not allowed.
 bool QueuePair::append_straight(const fabric::SendWr& wr, uint32_t& number, Outbox& out) noexcept {
   uint64_t payload = 0;
   if (check(wr, payload) != WcStatus::kSuccess)
@@ -115,7 +115,7 @@ bool QueuePair::append_straight(const fabric::SendWr& wr, uint32_t& number, Outb
   return true;
 }
 
-// Behind `ahead` more requests, with so many spans.
+// Whether there is space after `ahead` more requests, with `spans_ahead` spans.
 bool QueuePair::has_room(const fabric::SendWr& wr, uint32_t ahead, uint32_t spans_ahead) noexcept {
   const uint64_t records = tail_ - head_ + ahead;
   const uint64_t spans = span_tail_ - span_head_ + spans_ahead + wr.num_sges;
@@ -196,7 +196,7 @@ void QueuePair::add_spans(Record& r, const fabric::SendWr& wr) noexcept {
 
 WcStatus QueuePair::check(const fabric::SendWr& wr, uint64_t& length) noexcept {
   const Memory& memory = device_.memory();
-  // The peer's IRD is 0 (RFC 6581 section 4): it gives us keys and lets nobody use them.
+  // The peer's IRD is 0 (RFC 6581 section 4): it gives us keys but does not let us use them.
   if (wr.op == Op::kRead && agreed_.ord == 0)
     return WcStatus::kRemoteAccess;
   bool good = wr.num_sges <= fabric::kMaxSges && wr.op != Op::kReceive;
@@ -208,7 +208,7 @@ WcStatus QueuePair::check(const fabric::SendWr& wr, uint64_t& length) noexcept {
   return good ? WcStatus::kSuccess : WcStatus::kLocalProtection;
 }
 
-// Keys are ours alone: what is asked of them is done at once, before any later Send.
+// Keys concern only us, so what is requested about them is done at once, before any later Send.
 WcStatus QueuePair::act(const fabric::SendWr& wr) noexcept {
   const bool done = wr.op == Op::kBindKey
                         ? wr.num_sges == 1 && stags_.bind(wr.key, wr.sges[0], wr.rights)
@@ -221,8 +221,8 @@ bool QueuePair::bind_now(uint32_t key, const MemorySpan& span, fabric::Rights ri
          device_.memory().contains(span) && stags_.bind(key, span, rights);
 }
 
-// After this nobody reads or writes the key's memory: not a Read Response that is half with TCP,
-// nor a Write that is half here (sink_alive()).
+// After this nothing reads or writes the key's memory: neither a Read Response that TCP has in
+// part, nor a Write that has arrived in part (sink_alive()).
 bool QueuePair::kill(uint32_t key) noexcept {
   if (cut_ != 0 && cursor_.in_response &&
       responses_[cursor_.response & response_mask_].source_stag == key) [[unlikely]]
@@ -236,7 +236,7 @@ void QueuePair::release_key(uint32_t key) {
 }
 
 // A request that was done at once is popped without having been sent. The cursor must not stay
-// behind: newer records will take that place in the ring.
+// behind, since newer records will take that place in the ring.
 void QueuePair::pop_record() noexcept {
   RRDK_ASSERT(head_ != tail_ && record(head_).done, head_, tail_);
   RRDK_ASSERT(record(head_).num_spans <= span_tail_ - span_head_, span_head_, span_tail_);

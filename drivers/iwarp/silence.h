@@ -1,7 +1,7 @@
-// Whether a peer's host has gone while something is under way to it. TCP's own limits do not say:
+// Detects that a peer's host has gone while data is in flight to it. TCP's own limits do not:
 // TCP_USER_TIMEOUT also ends the connection to a peer that acknowledges everything and only has no
-// room, since its process is stopped; and without it TCP tries for a quarter of an hour. An idle
-// connection has TCP's keepalive, which asks hosts and not processes.
+// buffer space, since its process is stopped; without it TCP tries for a quarter of an hour. For an
+// idle connection there is TCP's keepalive, which asks hosts and not processes.
 #pragma once
 
 #include <chrono>
@@ -16,17 +16,18 @@ namespace rrdk::iwarp {
 
 class QueuePair;
 
-// Of one connection.
+// For one connection.
 class Silence {
  public:
-  // It ends within `limit`: a look is due before the rest of that is over.
+  // A connection ends within `limit`: there must be a look before the rest of that time is over.
   explicit Silence(std::chrono::seconds limit = kSilence)
       : look_every_(drivers::Clock::duration(limit) / 6), most_(5 * look_every_) {}
 
   drivers::Clock::duration look_every() const { return look_every_; }
-  // From looks some seconds apart: `unanswered` segments were sent again, or asked for room, and
-  // nothing has come for `since_heard`. True: the host has been silent for so long that it has
-  // gone. One question is not enough: after a long wait for room TCP asks every two minutes only.
+  // Called at looks some seconds apart: `unanswered` segments were sent again, or asked for buffer
+  // space, and nothing has come for `since_heard`. Returns true if the host has been silent long
+  // enough to be considered gone. One unanswered segment is not enough: after a long wait for
+  // buffer space TCP asks only every two minutes.
   bool look(uint32_t unanswered, std::chrono::milliseconds since_heard,
             drivers::Clock::time_point now) {
     if (unanswered == 0 || !silent_ || since_heard < now - since_) {
@@ -44,7 +45,7 @@ class Silence {
   drivers::Clock::time_point since_;
 };
 
-// Looks at a device's connections, each as often as the most impatient of them says. Under the
+// Looks at a device's connections, each as often as the most impatient one requires. Under the
 // control loop's lock.
 class SilenceWatch final : public drivers::Endpoint {
  public:
@@ -65,7 +66,7 @@ class SilenceWatch final : public drivers::Endpoint {
   base::Fd timer_;  // runs while there are connections
   drivers::Clock::duration look_every_{};
   std::vector<QueuePair*> connections_;
-  size_t next_ = 0;  // to be looked at
+  size_t next_ = 0;  // the next one to be looked at
 };
 
 }  // namespace rrdk::iwarp

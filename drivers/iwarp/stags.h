@@ -1,4 +1,4 @@
-// The STags of one connection: what its remote keys stand for.
+// The STags of one connection: the memory for which its remote keys stand.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace rrdk::iwarp {
 
-// A tagged payload of up to so many bytes is taken from TCP together with what is around it, and
-// copied to its place: that costs less than a system call of its own.
+// A tagged payload of up to this length is taken from TCP together with what surrounds it, and
+// copied to its place, which costs less than a system call of its own.
 constexpr uint32_t kMostStagedWhole = 4096;
 
 class Stags {
@@ -32,14 +32,14 @@ class Stags {
     return (!windows_.empty() || begin()) && keys_.reserve(keys);
   }
   void release(uint32_t key) noexcept { keys_.release(key); }
-  // Gives a reserved key meaning. False: it is not one, or had one before.
+  // Binds a reserved key. Returns false if the key is not reserved, or is already bound.
   bool bind(uint32_t key, const MemorySpan& span, fabric::Rights rights) noexcept;
-  // Takes a key's meaning away, if it has one. False: it was never reserved.
+  // Unbinds a key if it is bound. Returns false if the key was never reserved.
   bool kill(uint32_t key) noexcept;
   void kill_all() noexcept;
   // Whether the peer may write more than kMostStagedWhole bytes somewhere.
   bool any_for_large_writes() const noexcept { return for_large_writes_ != 0; }
-  // Null: no such key has a meaning now.
+  // Returns null if no such key is bound now.
   const Window* find(uint32_t key) const noexcept {
     return keys_.use(key) == drivers::KeyTable::Use::kBound ? &windows_[keys_.index(key)] : nullptr;
   }
@@ -48,7 +48,7 @@ class Stags {
   static bool for_large_writes(const Window& window) noexcept {
     return window.rights == fabric::Rights::kRemoteWrite && window.length > kMostStagedWhole;
   }
-  // With a connection's first key. False: there is no memory.
+  // Called for a connection's first key. Returns false if there is no memory.
   bool begin() noexcept try {
     windows_.resize(keys_.size());
     return true;

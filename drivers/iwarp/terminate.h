@@ -1,4 +1,4 @@
-// Why a stream is terminated, as the Terminate message says it (RFC 5040 section 4.8).
+// Why a stream is terminated, as stated in the Terminate message (RFC 5040 section 4.8).
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace rrdk::iwarp {
 
 enum class Layer : uint8_t { kRdmap = 0, kDdp = 1, kMpa = 2 };
 
-// Layer, error type and code as they stand on the wire: 0xLTCC.
+// Layer, error type and code as on the wire: 0xLTCC.
 enum class Cause : uint16_t {
   kLocalCatastrophic = 0x0000,
   kInvalidStag = 0x0100,
@@ -39,14 +39,15 @@ enum class Cause : uint16_t {
 };
 
 // Whether it is about a Read or Write and what its key allows: RDMAP's remote protection errors and
-// DDP's tagged buffer errors (RFC 5040 section 4.8), but for those that are about something else.
+// DDP's tagged buffer errors (RFC 5040 section 4.8), except for those that are about something
+// else.
 constexpr bool refuses_access(Cause cause) noexcept {
   const unsigned layer_and_type = static_cast<unsigned>(cause) >> 8;
   return (layer_and_type == 0x01 && cause != Cause::kCannotInvalidate) ||
          (layer_and_type == 0x11 && cause != Cause::kTaggedDdpVersion);
 }
 
-// For people, also for causes that are none of the above.
+// For people, also for causes that are not listed above.
 std::string describe(Cause cause);
 
 // The longest: its own words, a segment's length, an untagged header and a Read Request.
@@ -59,9 +60,9 @@ struct Terminate {
   SegmentHeader segment = {};
 };
 
-// What follows the DDP header. Returns the length.
+// Writes what follows the DDP header. Returns the length.
 uint32_t encode(const Terminate& terminate, std::span<std::byte, kMaxTerminate> bytes) noexcept;
-// From any bytes: what is cut off is not there.
+// Accepts any bytes: what is cut off counts as absent.
 Terminate decode_terminate(std::span<const std::byte> bytes) noexcept;
 
 }  // namespace rrdk::iwarp

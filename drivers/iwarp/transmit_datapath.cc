@@ -1,6 +1,6 @@
-// Bytes out: FPDUs of what was posted and of what the peer reads, as many as fit into one system
-// call. If TCP takes a part of an FPDU, only the number of these bytes is remembered: the same FPDU
-// is built again from where the cursor stands.
+// Sending bytes: FPDUs of what was posted and of what the peer reads, as many as fit into one
+// system call. If TCP takes a part of an FPDU, only the number of these bytes is remembered: the
+// same FPDU is built again from the cursor's position.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -18,8 +18,8 @@ using fabric::Op;
 
 namespace {
 
-// Bytes given to TCP before other queue pairs have their turn: a peer that reads without end, and
-// takes the data fast enough, would never let TCP be full.
+// Bytes given to TCP before other queue pairs have their turn: with a peer that reads without end,
+// and takes the data fast enough, TCP would never be full.
 constexpr size_t kMostAtOnce = 1 << 20;
 
 }  // namespace
@@ -43,7 +43,7 @@ ssize_t Outbox::send(int socket) noexcept {
 void QueuePair::transmit() noexcept {
   unsent_ = lane_.begun();
   if (unsent_)
-    return;  // nothing goes before a message that is begun
+    return;  // nothing goes before the rest of a message that has begun
   if (!kept_.empty() || (cursor_.record == tail_ && cursor_.response == response_tail_))
     send_lane();
   size_t given = 0;
@@ -61,7 +61,7 @@ void QueuePair::transmit() noexcept {
     if (!may_transmit())
       return;
     if (out.empty()) {
-      cursor_ = at;  // past what needs no sending
+      cursor_ = at;  // past requests that need no sending
       return;
     }
     given += out.length();
@@ -78,8 +78,8 @@ bool QueuePair::may_transmit() const noexcept {
   return writable_ && status_.load(std::memory_order_relaxed) == Status::kEstablished;
 }
 
-// `after`: where the cursor is when all of it is with TCP. The first `lent` bytes are the lane's.
-// False: TCP takes no more for now.
+// `after` is the cursor's position when TCP has everything. The first `lent` bytes are the lane's.
+// Returns false if TCP takes no more for now.
 bool QueuePair::push(Outbox& out, size_t lent, const Cursor& after) noexcept {
   out.drop_front(cut_);
   const ssize_t taken = out.send(socket_fd_);
@@ -95,7 +95,7 @@ bool QueuePair::push(Outbox& out, size_t lent, const Cursor& after) noexcept {
 }
 
 // TCP took `taken` bytes, fewer than it was given: first of what was kept, then of the FPDUs from
-// the cursor on. Or `taken` is -errno. False: TCP takes no more for now.
+// the cursor on. Or `taken` is -errno. Returns false if TCP takes no more for now.
 bool QueuePair::pushed(ssize_t taken) noexcept {
   RRDK_ASSERT(kept_sent_ <= kept_.size(), kept_sent_, kept_.size());
   if (taken < 0) {
@@ -129,7 +129,7 @@ bool QueuePair::pushed(ssize_t taken) noexcept {
   }
 }
 
-// The FPDU at the cursor is begun: nothing that comes meanwhile may go before the rest of it.
+// The FPDU at the cursor has begun: nothing that comes meanwhile may go before the rest of it.
 void QueuePair::pin(const Fpdu& fpdu) noexcept {
   RRDK_ASSERT(cut_ != 0 && cut_ < fpdu.length(), cut_);
   cursor_.in_response = fpdu.answers;
@@ -138,8 +138,8 @@ void QueuePair::pin(const Fpdu& fpdu) noexcept {
     cursor_.record = fpdu.record;
 }
 
-// Always false. The connection is over when what the peer sent before its end is read, too: it is
-// in TCP still.
+// Always returns false. The connection is over only when what the peer sent before its end has been
+// read, too, since TCP still has it.
 bool QueuePair::sending_ended(int error) noexcept {
   if (error == ETIMEDOUT)
     host_gone_ = true;
@@ -149,15 +149,15 @@ bool QueuePair::sending_ended(int error) noexcept {
   return false;
 }
 
-// Epoll tells when there is room again.
+// Epoll reports when there is space again.
 bool QueuePair::tcp_is_full() noexcept {
   writable_ = false;
   Counters::count(device_.counts().tcp_waits);
   return false;
 }
 
-// Messages are not mixed: one that is begun is ended. Then answers to the peer's Reads and requests
-// of ours take turns.
+// Messages are not mixed: one that has begun is finished first. Then answers to the peer's Reads
+// and requests of ours take turns.
 bool QueuePair::next_fpdu(Cursor& at, Fpdu& fpdu) noexcept {
   if (at.in_response)
     return next_of_response(at, fpdu);
@@ -174,7 +174,7 @@ bool QueuePair::next_fpdu(Cursor& at, Fpdu& fpdu) noexcept {
   return true;
 }
 
-// Goes past what needs no sending. False: there is nothing, or it has to wait.
+// Skips what needs no sending. Returns false if there is nothing, or if it has to wait.
 bool QueuePair::ready_record(Cursor& at) noexcept {
   while (at.record != tail_ && record(at.record).done)
     ++at.record;
@@ -236,7 +236,7 @@ void QueuePair::next_of_record(Cursor& at, Fpdu& fpdu) noexcept {
   at.turn = false;
 }
 
-// The key is looked at for every FPDU: it can have died since the last one.
+// The key is checked for every FPDU, since it can have become invalid after the last one.
 bool QueuePair::next_of_response(Cursor& at, Fpdu& fpdu) noexcept {
   const Response& response = responses_[at.response & response_mask_];
   RRDK_ASSERT(at.response != response_tail_ && at.offset <= response.length, at.offset);
