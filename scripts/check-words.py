@@ -34,7 +34,7 @@ PATTERNS = {
     "mend": (r"\bmend(?:s|ed|ing)?\b", 0.02),
 }
 # Areas that are still to be written again; the others are held to the limits.
-PENDING = {"apps", "bridge", "drivers/verbs",
+PENDING = {"apps", "bridge",
            "lib/telemetry",
            "messages", "names of tests", "perf", "scripts", "test"}
 COMPILED = {name: re.compile(pattern, re.MULTILINE) for name, (pattern, _) in PATTERNS.items()}

@@ -75,7 +75,6 @@ class QueuePair final : public fabric::QueuePair,
   void set_lane_user(fabric::LaneUser* user) override;
 
   // --- for its lane, and those of others ---
-  //
   // A complete Send of one segment in the staging buffer.
   struct StagedSend {
     const std::byte* payload = nullptr;

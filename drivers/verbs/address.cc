@@ -43,7 +43,7 @@ bool is_wildcard(const drivers::Endpoint4Or6& at) {
   return reinterpret_cast<const sockaddr_in&>(at.storage).sin_addr.s_addr == htonl(INADDR_ANY);
 }
 
-// Without its port, which somebody may have.
+// Without its port, which may be in use.
 drivers::Endpoint4Or6 host_alone(drivers::Endpoint4Or6 at) {
   if (at.storage.ss_family == AF_INET6)
     reinterpret_cast<sockaddr_in6&>(at.storage).sin6_port = 0;
@@ -52,7 +52,7 @@ drivers::Endpoint4Or6 host_alone(drivers::Endpoint4Or6 at) {
   return at;
 }
 
-// The device that has one of the addresses, or that leads there. Empty: none.
+// Returns the device that has one of the addresses, or the route to it, or an empty name.
 std::string device_of(const std::vector<drivers::Endpoint4Or6>& addresses, bool is_local) {
   const int timeout_ms = kResolveTimeoutMs / static_cast<int>(addresses.size());
   for (const drivers::Endpoint4Or6& at : addresses) {
@@ -124,7 +124,7 @@ Result<std::string> choose_device(const Address& address, fabric::Purpose purpos
                   "there is no device " + address.device + "; there are " + joined(names));
     return address.device;
   }
-  // A client of this host's own address is led there by the device that routes to it.
+  // A client reaches an address of this host through the device with the route to it.
   const bool listens = purpose == fabric::Purpose::kListening;
   for (const bool is_local : {listens, !listens}) {
     if (std::string found = device_of(address.endpoints, is_local); !found.empty())

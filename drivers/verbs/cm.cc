@@ -14,7 +14,7 @@ namespace rrdk::verbs {
 
 namespace {
 
-// A storm of events does not keep the other sockets waiting.
+// Limited, so that a storm of events does not delay the other sockets.
 constexpr int kEventsAtOnce = 64;
 
 CmEvent copy_of(const rdma_cm_event& event) {

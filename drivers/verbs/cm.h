@@ -1,4 +1,4 @@
-// Connection management: librdmacm's ids, and the channel that their events come through.
+// Connection management: librdmacm's ids, and the channel through which their events come.
 #pragma once
 
 #include <rdma/rdma_cma.h>
@@ -13,12 +13,13 @@
 
 namespace rrdk::verbs {
 
-// What an event says. The event itself was acknowledged, since rdma_destroy_id() waits for that.
+// The contents of an event. The event itself has been acknowledged, since rdma_destroy_id() waits
+// for that.
 struct CmEvent {
   rdma_cm_event_type type;
   int status;
-  rdma_cm_id* id;               // kConnectRequest: the new one, to be owned
-  uint8_t responder_resources;  // of ours, that the peer wants to use
+  rdma_cm_id* id;  // kConnectRequest: the new one, which the receiver of the event must own
+  uint8_t responder_resources;  // RDMA Reads of the peer that it wants to use
   uint8_t initiator_depth;      // RDMA Reads of ours that the peer serves
   uint8_t private_data_length;
   std::array<std::byte, fabric::kMaxPrivateData> private_data;
@@ -28,7 +29,7 @@ struct CmEvent {
   }
 };
 
-// Whose id it is.
+// The owner of an id.
 class CmHandler {
  public:
   virtual void on_cm_event(const CmEvent& event) = 0;

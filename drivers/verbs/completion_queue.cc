@@ -21,7 +21,7 @@ namespace rrdk::verbs {
 
 namespace {
 
-// Of a queue that cannot grow later, on devices like siw: for some hundred connections.
+// For a queue that cannot grow later, on devices like siw: enough for about a hundred connections.
 constexpr uint32_t kFixedEntries = 1u << 16;
 
 Result<void> add_to(int epoll, int fd) {
@@ -120,7 +120,7 @@ void CompletionQueue::forget(QueuePair& qp) {
 }
 
 void CompletionQueue::destroy(QueuePair& qp, ibv_qp* queue_pair) {
-  // Nobody adds another one of the same number meanwhile.
+  // No other queue pair with the same number is added meanwhile.
   const std::lock_guard lock(mutex_);
   const uint32_t number = queue_pair->qp_num;
   if (const int error = ibv_destroy_qp(queue_pair); error != 0)
@@ -137,7 +137,7 @@ void CompletionQueue::vacate(QueuePair& qp, uint32_t number) noexcept {
       return;  // it was never added
     hole = (hole + 1) % kPlaces;
   }
-  // Those behind it move up, as far as their own place allows.
+  // The entries after it move up, as far as their own positions allow.
   for (size_t next = (hole + 1) % kPlaces;; next = (next + 1) % kPlaces) {
     QueuePair* other = places_[next].load(std::memory_order_relaxed);
     if (other == nullptr)
@@ -197,7 +197,7 @@ bool CompletionQueue::arm() {
     return false;
   if (ibv_req_notify_cq(cq_, 0) != 0)
     return false;
-  // What came before it was armed says nothing to the channel.
+  // What came before it was armed is not reported through the channel.
   return !refill(kBatch);
 }
 

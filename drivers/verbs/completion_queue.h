@@ -1,5 +1,5 @@
 // The completion queue of one thread: the device's own, and a list of the queue pairs that have
-// something to report that the device does not know of.
+// something to report that the device does not know about.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -44,32 +44,31 @@ class CompletionQueue final : public fabric::CompletionQueue {
   void disarm() override;
 
   ibv_cq* get() noexcept { return cq_; }
-  // Makes room for what a queue pair can have posted: a queue that overflows is lost. Errors:
-  // kLimit.
+  // Makes space for what a queue pair can have posted, since a queue that overflows is lost.
+  // Errors: kLimit.
   Result<void> reserve(uint32_t completions);
   void unreserve(uint32_t completions);
-  // Control path: completions of `number` are the queue pair's from now on.
+  // Control path: completions of `number` belong to the queue pair from now on.
   void add(QueuePair& qp, uint32_t number);
-  // Destroys the device's queue pair, by the polling thread or while nothing polls. What it left
-  // behind goes with it, so that its number can be used again.
+  // Destroys the device's queue pair, by the polling thread or while nothing polls. Its remaining
+  // completions are dropped with it, so that its number can be used again.
   void destroy(QueuePair& qp, ibv_qp* queue_pair);
-  // The polling thread, or while nothing polls: `qp` goes away.
+  // The polling thread, or while nothing polls: `qp` is being destroyed.
   void forget(QueuePair& qp);
-  // Any thread: the polling thread looks at `qp`.
+  // Any thread: makes the polling thread check `qp`.
   void ring(QueuePair& qp) noexcept;
-  // How often it was found empty: what a device had written before has been seen when this grows
-  // by two.
+  // How often it was found empty: when this has increased by two, everything that a device had
+  // written before has been seen.
   uint64_t times_empty() const noexcept { return times_empty_.load(std::memory_order_acquire); }
 
-  // --- the polling thread ---
-  // `qp` has something to report that the device does not know of.
+  // `qp` has something to report that the device does not know about.
   void activate(QueuePair& qp) noexcept;
-  // Where this thread's queue pairs put their chains together.
+  // Where this thread's queue pairs build their chains.
   SendChain& sends() noexcept { return sends_; }
   ReceiveChain& receives() noexcept { return receives_; }
 
  private:
-  // A QueuePair's place by its number: open addressing, at most half full.
+  // A QueuePair's position by its number: open addressing, at most half full.
   static constexpr size_t kPlaces = 2 * kMaxQueuePairs;
   static constexpr uint32_t kBatch = 32;
 
@@ -89,26 +88,26 @@ class CompletionQueue final : public fabric::CompletionQueue {
   ibv_comp_channel* channel_ = nullptr;
   ibv_cq* cq_ = nullptr;
 
-  // Taken from the device, and not looked at yet.
+  // Taken from the device, and not processed yet.
   std::array<ibv_wc, kBatch> batch_;
   uint32_t batch_next_ = 0;
   uint32_t batch_count_ = 0;
   std::vector<ibv_wc> kept_;  // completions of others that purge() took
   size_t kept_next_ = 0;
-  std::vector<QueuePair*> active_;  // room for kMaxQueuePairs
+  std::vector<QueuePair*> active_;  // reserved for kMaxQueuePairs
   std::atomic<uint64_t> times_empty_{0};
   SendChain sends_;
   ReceiveChain receives_;
 
   std::atomic<bool> has_rings_{false};
-  std::mutex mutex_;                             // of what follows
-  std::vector<std::atomic<QueuePair*>> places_;  // read by the polling thread without it
+  std::mutex mutex_;                             // protects the members below
+  std::vector<std::atomic<QueuePair*>> places_;  // the polling thread reads it without the lock
   size_t queue_pairs_ = 0;
   uint64_t reserved_ = 0;
   std::vector<QueuePair*> rung_;
 };
 
-// What the fabric interface calls the outcomes of verbs.
+// Converts the outcomes of verbs to those of the fabric interface.
 
 constexpr fabric::WcStatus status_of(ibv_wc_status status) noexcept {
   using fabric::WcStatus;
@@ -139,8 +138,8 @@ constexpr fabric::WcStatus status_of(ibv_wc_status status) noexcept {
   }
 }
 
-// The status of a Receive. Its memory is ours and good, so that nothing but its length can be wrong
-// with it; rxe has other names for that.
+// The status of a Receive. Its memory is ours and valid, so only its length can be wrong; rxe uses
+// other codes for that.
 constexpr fabric::WcStatus status_of_receive(ibv_wc_status status) noexcept {
   return status == IBV_WC_LOC_QP_OP_ERR || status == IBV_WC_REM_INV_REQ_ERR
              ? fabric::WcStatus::kLocalLength

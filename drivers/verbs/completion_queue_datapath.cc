@@ -14,9 +14,9 @@ QueuePair* CompletionQueue::find(uint32_t number) const noexcept {
   }
 }
 
-// False: there is nothing.
+// Returns false if there is nothing.
 bool CompletionQueue::refill(size_t most) noexcept {
-  RRDK_ASSERT(batch_next_ == batch_count_, batch_next_, batch_count_);  // all were looked at
+  RRDK_ASSERT(batch_next_ == batch_count_, batch_next_, batch_count_);  // all were processed
   batch_next_ = batch_count_ = 0;
   if (kept_next_ != kept_.size()) [[unlikely]] {
     while (kept_next_ != kept_.size() && batch_count_ != kBatch)

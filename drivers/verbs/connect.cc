@@ -1,4 +1,4 @@
-// How a queue pair becomes connected, and what is told of its end: the control thread's part of
+// How a queue pair becomes connected, and how its end is reported: the control thread's part of
 // QueuePair.
 #include <algorithm>
 #include <bit>
@@ -17,16 +17,15 @@ using drivers::Clock;
 
 namespace {
 
-// Ticks without progress until a flush is no longer left to the device.
+// Ticks without progress after which a flush is no longer left to the device.
 constexpr uint32_t kQuietTicks = 5;
-// Ticks until the first poke of a peer that has said nothing yet; each later one takes twice as
-// long.
+// Ticks until the first poke of a peer that has sent nothing yet; the interval doubles each time.
 constexpr uint32_t kFirstPoke = 2;
 constexpr uint32_t kLastPoke = kFirstPoke << (kMostPokes - 1);
-// InfiniBand's RNR NAK timer field 12: a sender that met no Receive tries again after 0.64 ms.
+// InfiniBand's RNR NAK timer field 12: a sender that found no Receive tries again after 0.64 ms.
 constexpr uint8_t kMinRnrTimer = 12;
-// The most of their three bits: 7 transport retries, and RNR retries without end, since a peer that
-// posts no Receive is for the layers above to judge.
+// The maximum of their three bits: 7 transport retries, and RNR retries without end, since the
+// layers above decide about a peer that posts no Receive.
 constexpr uint8_t kRetries = 7;
 constexpr uint8_t kRnrRetries = 7;
 // REJ reasons (InfiniBand volume 1, table 112) as events carry them.
@@ -73,7 +72,7 @@ Result<void> QueuePair::start_connect(const Address& address,
   return {};
 }
 
-// Tries the peer's next address that does not fail at once, in place of the one before: there is
+// Tries the peer's next address that does not fail at once, instead of the previous one: there is
 // one queue pair of the device's, and so one attempt at a time. Each has its share of the time.
 Result<void> QueuePair::next_address() {
   while (turns_.left()) {
@@ -98,7 +97,7 @@ void QueuePair::note_failure(Errc code, const std::string& reason) {
   failure_ = {code, (failure_.message.empty() ? "" : failure_.message + "; ") + reason};
 }
 
-// Another one may lead to the peer, as long as the device's queue pair has met none.
+// Another address may lead to the peer, as long as the device's queue pair is not tied to one.
 void QueuePair::address_failed(Errc code, const std::string& reason) {
   note_failure(code, reason);
   if (accepting_ || answered_ || !next_address())
@@ -145,7 +144,8 @@ void QueuePair::on_cm_event(const CmEvent& event) {
 void QueuePair::on_async_event(ibv_event_type type) {
   if (type == IBV_EVENT_COMM_EST) {
     if (id_)
-      rdma_notify(id_.get(), type);  // a message came before the peer's last word of the handshake
+      // a message came before the peer's last message of the handshake
+      rdma_notify(id_.get(), type);
     return;
   }
   end_with(End::kPeerRefused);
@@ -237,10 +237,10 @@ Result<void> QueuePair::move_to(ibv_qp_state state) {
   if (rdma_init_qp_attr(id_.get(), &attr, &mask) != 0)
     return fail(Errc::kSystem, error_text("rdma_init_qp_attr", errno));
   if (state == IBV_QPS_INIT) {
-    // What the peer may do is up to the keys.
+    // The keys decide what the peer may do.
     attr.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
   } else if (state == IBV_QPS_RTR) {
-    // Kernels set bits of RoCE's in the mask of InfiniBand ports, too, which devices refuse.
+    // Kernels also set bits for RoCE in the mask of InfiniBand ports, which devices refuse.
     constexpr int kRoceBits = 0xe00000;
     if (device_.is_infiniband(id_->port_num))
       mask &= ~kRoceBits;
@@ -254,14 +254,14 @@ Result<void> QueuePair::move_to(ibv_qp_state state) {
   return {};
 }
 
-// With iWARP the kernel does it, when the handshake is over.
+// With iWARP the kernel does it when the handshake is over.
 Result<void> QueuePair::make_ready() {
   if (device_.is_iwarp())
     return {};
   return move_to(IBV_QPS_RTR).and_then([&] { return move_to(IBV_QPS_RTS); });
 }
 
-// iWARP devices disagree on which of the two numbers is whose.
+// iWARP devices disagree on which of the two numbers belongs to which end.
 void QueuePair::agree_on_depths(const CmEvent& event) {
   uint8_t peer_serves = event.initiator_depth;
   uint8_t peer_reads = event.responder_resources;
@@ -290,7 +290,7 @@ void QueuePair::established(const CmEvent& event) {
   near_ = local_end(*id_);
   Status connecting = Status::kConnecting;
   if (!status_.compare_exchange_strong(connecting, Status::kEstablished))
-    return;  // given up: on_tick() tells
+    return;  // given up: on_tick() reports it
   device_.control().set_ticking(*this, !accepting_ && device_.pokes());
   fabric::Event up = new_event(fabric::EventType::kEstablished);
   if (!accepting_) {
@@ -331,7 +331,7 @@ Result<void> QueuePair::accept(Id id, const CmEvent& asked,
   return {};
 }
 
-// Before establishment the id is the control thread's alone.
+// Before establishment the id belongs to the control thread alone.
 void QueuePair::give_up_id() noexcept {
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_ERR;
@@ -381,7 +381,7 @@ void QueuePair::on_tick(Clock::time_point now) {
       return;
     case Status::kError:
       if (!ended_.load(std::memory_order_acquire))
-        return;  // it is being ended at this moment
+        return;  // it is ending at this moment
       report_end();
       return watch_flush();
     case Status::kEstablished:
@@ -391,8 +391,8 @@ void QueuePair::on_tick(Clock::time_point now) {
   }
 }
 
-// siw looks at the socket of an accepted connection only after its reply is on its way. The first
-// message can come in between, and lies there unseen until something else comes.
+// siw checks the socket of an accepted connection only after its reply has been sent. The first
+// message can come in between, and stays unseen until something else comes.
 void QueuePair::consider_poke() {
   if (accepting_ || !device_.pokes() || heard_.load(std::memory_order_relaxed) ||
       ticks_ == kLastPoke)
@@ -415,7 +415,7 @@ void QueuePair::report_end() {
   device_.control().emit(*this, std::move(event));
 }
 
-// Sees to it that everything is flushed: what a device forgets, the data path flushes.
+// Makes sure that everything is flushed: the data path flushes what a device forgets.
 void QueuePair::watch_flush() {
   if (qp_ == nullptr || settled_.load(std::memory_order_acquire))
     return device_.control().set_ticking(*this, false);

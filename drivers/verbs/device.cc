@@ -22,17 +22,18 @@ namespace rrdk::verbs {
 
 namespace {
 
-constexpr uint32_t kMostRequests = 1u << 12;  // per queue: devices' own limits hold for small ones
-constexpr uint32_t kMostKeys = 1u << 16;      // per queue pair
+// per queue: small devices have lower limits of their own
+constexpr uint32_t kMostRequests = 1u << 12;
+constexpr uint32_t kMostKeys = 1u << 16;  // per queue pair
 constexpr uint32_t kMostReads = 128;
 constexpr uint32_t kMostReadBytes = 128 << 10;
 constexpr uint32_t kMostShared = 1u << 15;
 constexpr int kAsyncEventsAtOnce = 64;
 
-// Of ibv_device_attr: software devices that differ from what their attributes say.
+// In ibv_device_attr: software devices that differ from what their attributes say.
 constexpr uint32_t kSiwVendor = 0x626d74;
 constexpr uint32_t kRxeVendor = 0xffffff;
-// rxe hands the kernel's flags on as they are, and there this is IB_WC_WITH_INVALIDATE.
+// rxe passes the kernel's flags on unchanged, where this is IB_WC_WITH_INVALIDATE.
 constexpr unsigned kRxeInvalidated = 1u << 2;
 
 tl::unexpected<Error> device_error(const std::string& name, const char* call, int error) {
@@ -40,7 +41,7 @@ tl::unexpected<Error> device_error(const std::string& name, const char* call, in
               name + ": " + call + ": " + std::strerror(error));
 }
 
-// A child of fork() must not take pinned pages along. Newer kernels see to it themselves.
+// A child of fork() must not inherit pinned pages. Newer kernels ensure that themselves.
 void prepare_for_fork() {
   static const bool prepared = [] {
     if (ibv_is_fork_initialized() == IBV_FORK_UNNEEDED)
@@ -155,16 +156,16 @@ Result<void> Device::learn_capabilities() {
                              static_cast<uint32_t>(attr.max_qp_init_rd_atom), kMostReads}),
       .max_keys = std::min(keys, kMostKeys),
       .max_message = uint64_t{1} << 30,
-      // siw takes such a request, and then a peer may be told of another key: that ends the
+      // siw takes such a request, and then the peer may be told another key, which ends the
       // connection.
       .sends_invalidations = can->requests.sends_invalidations && !is_siw,
-      // Of what user space has, windows alone can be invalidated by a peer; a registration cannot
-      // (draft-04 section 3). Each device with windows tells of it.
+      // In user space, a peer can invalidate only windows, not a registration (draft-04 section 3).
+      // Each device with windows reports it.
       .takes_invalidations = has_windows_,
       .acknowledges = !is_iwarp(),
       // RFC 5040 section 5.2: an iWARP Read has one sink.
       .max_read_sges = is_iwarp() ? 1 : sges,
-      // A device tells of a Read when it is complete.
+      // A device reports a Read when it is complete.
       .max_read_bytes = kMostReadBytes,
       // RFC 5040 section 7.2: an iWARP message without a Receive is an error.
       .waits_for_receives = !is_iwarp(),

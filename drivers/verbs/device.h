@@ -38,7 +38,7 @@ class Device final : public drivers::ControlledDevice, private drivers::Endpoint
                        std::span<const std::byte> private_data) override;
   std::vector<fabric::Counter> counters() const override;
 
-  // --- for what is made here ---
+  // --- for objects that it makes ---
   const std::string& name() const { return name_; }
   CmChannel& channel() { return channel_; }
   const Memory& memory() const { return memory_; }
@@ -47,13 +47,13 @@ class Device final : public drivers::ControlledDevice, private drivers::Endpoint
   ibv_context* verbs() const { return context_; }
   ibv_pd* pd() const { return pd_; }
   bool has_windows() const { return has_windows_; }
-  // Whether the memory that a Read's data goes to is registered for that Read.
+  // Whether the destination memory of a Read is registered for that Read.
   bool registers_sinks() const { return is_iwarp(); }
   bool is_iwarp() const { return context_->device->transport_type == IBV_TRANSPORT_IWARP; }
   bool is_infiniband(uint8_t port) const;
   // Whether a peer's device can leave the first message of a connection unseen until another comes.
   bool pokes() const { return pokes_; }
-  // Of ibv_wc::wc_flags.
+  // In ibv_wc::wc_flags.
   unsigned invalidation_flag() const { return invalidation_flag_; }
   uint32_t max_completions() const { return max_completions_; }
   // Whether a completion queue can grow while it is used.
@@ -65,7 +65,8 @@ class Device final : public drivers::ControlledDevice, private drivers::Endpoint
   Result<void> check_alive() const;
   void add(QueuePair& qp);
   void remove(QueuePair& qp);
-  // With the control loop's lock held: it was removed, or failed, and all its connections end.
+  // With the control loop's lock held: the device was removed, or failed, and all its connections
+  // end.
   void lose();
 
  private:
@@ -86,7 +87,7 @@ class Device final : public drivers::ControlledDevice, private drivers::Endpoint
   fabric::Capabilities capabilities_{};
   ibv_qp_cap caps_{};
   uint32_t max_completions_ = 0;
-  bool without_windows_ = false;  // as its address asked
+  bool without_windows_ = false;  // as requested by its address
   bool has_windows_ = false;
   bool pokes_ = false;
   bool resizes_completion_queues_ = true;

@@ -24,8 +24,8 @@ Windows::~Windows() {
     ibv_dealloc_mw(window.mw);
 }
 
-// Allocates windows until `wanted` are free, and some for next time: system calls, until the
-// connection has as many as it ever uses at once.
+// Allocates windows until `wanted` are free, and some for the next time. These are system calls,
+// made until the connection has as many as it ever uses at once.
 bool Windows::grow(size_t wanted) noexcept {
   RRDK_ASSERT(free_tail_ - free_head_ < wanted, wanted);
   const size_t free = free_tail_ - free_head_;
@@ -41,7 +41,7 @@ bool Windows::grow(size_t wanted) noexcept {
       return free_tail_ - free_head_ >= wanted;
     }
     const auto index = static_cast<uint32_t>(windows_.size());
-    RRDK_ASSERT(windows_.size() < windows_.capacity());  // find() gives out pointers
+    RRDK_ASSERT(windows_.size() < windows_.capacity());  // find() returns pointers
     windows_.push_back({.mw = mw, .key = mw->rkey, .recent = {}});
     size_t place = place_of(mw->rkey);
     while (table_[place] != 0)
@@ -88,7 +88,7 @@ uint32_t Registrations::name(uint32_t key, const MemorySpan& span, fabric::Right
   }
   Counters::count(counts_.keys_by_registration);
   if (mr->rkey != key &&
-      entries_.contains(mr->rkey)) {  // the name of one that is not given back yet
+      entries_.contains(mr->rkey)) {  // the name of a key that has not been given back yet
     ibv_dereg_mr(mr);
     return key;
   }

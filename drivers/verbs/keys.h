@@ -1,4 +1,4 @@
-// Where the remote keys of one connection come from: memory windows, or registrations.
+// The sources of one connection's remote keys: memory windows, or registrations.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -20,7 +20,7 @@ namespace rrdk::verbs {
 enum class KeyVerdict : uint8_t {
   kPost,     // the device's request was filled in
   kNothing,  // there is nothing left to do, but it completes in its turn
-  kRefused,  // not a key of ours, or not in a state for this
+  kRefused,  // not a key of ours, or not in a state that permits it
 };
 
 class Keys {
@@ -31,18 +31,18 @@ class Keys {
   virtual void release(uint32_t key) noexcept = 0;
   virtual KeyVerdict bind(const fabric::SendWr& wr, ibv_mr* mr, ibv_send_wr& to) noexcept = 0;
   virtual KeyVerdict invalidate(uint32_t key, ibv_send_wr& to) noexcept = 0;
-  // After reserve() has failed: whether waiting is in vain. The device has no more, and no key is
-  // out that could come back.
+  // After reserve() has failed: whether waiting is useless. The device has no more, and no key is
+  // in use that could come back.
   virtual bool is_hopeless() const noexcept { return false; }
-  // The peer's Send killed it.
+  // The peer's Send has invalidated it.
   virtual void died(uint32_t key) noexcept = 0;
 };
 
-// Remote keys that are type 2B memory windows: bound and invalidated by work requests, of use on
-// their queue pair alone. The device chooses the upper 24 bits of a key, we the lower 8.
+// Remote keys that are type 2B memory windows: bound and invalidated by work requests, and valid
+// only on their queue pair. The device chooses the upper 24 bits of a key, we choose the lower 8.
 class Windows final : public Keys {
  public:
-  // Up to `most`, allocated as they are first needed, some at a time.
+  // Up to `most`, allocated a few at a time when they are first needed.
   Windows(ibv_pd* pd, uint32_t most, Counters& counts);
   ~Windows() override;
 
@@ -58,7 +58,7 @@ class Windows final : public Keys {
 
  private:
   enum class Use : uint8_t { kFree, kReserved, kBound, kDead };
-  // A value does not come again while one of these remembers it.
+  // A value is not used again while one of these remembers it.
   static constexpr size_t kRemembered = 16;
   static constexpr uint32_t kGrowth = 32;
   static constexpr uint32_t kTagMask = 0xff;
@@ -81,7 +81,7 @@ class Windows final : public Keys {
   Counters& counts_;
   bool refused_ = false;  // the device had none left, and none has come back here since
   base::Random tags_;
-  std::vector<Window> windows_;  // as many as `most_` are reserved
+  std::vector<Window> windows_;  // space for `most_` is reserved
   std::vector<uint32_t> table_;  // by the upper bits of a key: an index in windows_, plus one
   uint32_t table_mask_;
   std::vector<uint32_t> free_;  // a ring of indexes, so that reuse comes as late as possible
@@ -92,7 +92,7 @@ class Windows final : public Keys {
 
 // The fallback for devices without type 2B memory windows: each key is a registration of its own,
 // made when the key is named and ended when it is invalidated. Two system calls for each, and the
-// key is of use on every connection of the device, as registrations are.
+// key is valid on every connection of the device, as registrations are.
 class Registrations final : public Keys {
  public:
   Registrations(ibv_pd* pd, uint32_t most, Counters& counts)

@@ -14,7 +14,8 @@ Windows::Window* Windows::find(uint32_t key) noexcept {
   return nullptr;
 }
 
-// A tag that the window did not have lately, nor has now: a bind must change it.
+// Returns a tag that the window does not have and has not had recently, since a bind must change
+// it.
 uint32_t Windows::fresh(Window& of) noexcept {
   uint32_t tag;
   do {
@@ -72,7 +73,7 @@ KeyVerdict Windows::invalidate(uint32_t key, ibv_send_wr& to) noexcept {
   if (window == nullptr)
     return KeyVerdict::kRefused;
   if (window->use != Use::kBound)
-    return KeyVerdict::kNothing;  // devices take a second invalidation for an error
+    return KeyVerdict::kNothing;  // devices treat a second invalidation as an error
   to.opcode = IBV_WR_LOCAL_INV;
   to.invalidate_rkey = key;
   window->use = Use::kDead;

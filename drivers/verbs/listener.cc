@@ -42,7 +42,8 @@ Result<std::unique_ptr<Listener>> Listener::create(Device& device, const Address
   return listener;
 }
 
-// An address that is not the device's is left out, if another one of the name is.
+// An address that is not the device's is left out, if another one of the name belongs to the
+// device.
 Result<void> Listener::open(const Address& address) {
   if (Result<void> fits = device_.check_device(address); !fits)
     return fits;
@@ -77,7 +78,7 @@ Result<Id> Listener::listen_at(drivers::Endpoint4Or6 at) {
   Result<Id> id = device_.channel().create_id(*this);
   if (!id)
     return id;
-  int on = 1;  // connections of a server that went away do not keep its port
+  int on = 1;  // so that connections of an earlier server do not block its port
   (void)rdma_set_option(id->get(), RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof(on));
   if (rdma_bind_addr(id->get(), at.get()) != 0)
     return listen_error("rdma_bind_addr", errno);
@@ -136,7 +137,7 @@ ConnectRequest::~ConnectRequest() {
 }
 
 void ConnectRequest::on_cm_event(const CmEvent& /*event*/) {
-  gone_ = true;  // whatever it is, before an answer it is the end
+  gone_ = true;  // whatever the event is, before an answer it means the end
 }
 
 bool ConnectRequest::has_hung_up() const {

@@ -59,7 +59,7 @@ class ConnectRequest final : public fabric::ConnectRequest, public CmHandler {
   const CmEvent asked_;
   const drivers::Endpoint4Or6 near_;
   const drivers::Endpoint4Or6 far_;
-  Id id_;  // none: answered
+  Id id_;  // null: answered
   bool gone_ = false;
 };
 

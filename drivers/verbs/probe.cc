@@ -20,7 +20,7 @@ tl::unexpected<Error> probe_error(const std::string& device, const char* call, i
               device + ": " + call + ": " + std::strerror(error));
 }
 
-// Null, and errno: there can be none with these sizes.
+// Returns null, with errno, if no queue pair with these sizes is possible.
 Owner<ibv_qp> make_queue_pair(ibv_pd* pd, ibv_cq* cq, const ibv_qp_cap& cap) {
   ibv_qp_init_attr init{};
   init.send_cq = init.recv_cq = cq;
@@ -29,8 +29,8 @@ Owner<ibv_qp> make_queue_pair(ibv_pd* pd, ibv_cq* cq, const ibv_qp_cap& cap) {
   return {ibv_create_qp(pd, &init), ibv_destroy_qp};
 }
 
-// By way of INIT: InfiniBand and RoCE know no way from RESET (InfiniBand's specification, section
-// 10.3.1). Devices that need no INIT may refuse it.
+// Through INIT: InfiniBand and RoCE have no transition from RESET (InfiniBand's specification,
+// section 10.3.1). Devices that need no INIT may refuse it.
 bool move_to_error(ibv_qp* qp) {
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_INIT;

@@ -65,7 +65,7 @@ QueuePair::~QueuePair() {
   const std::lock_guard lock(device_.control().mutex());
   device_.remove(*this);
   device_.control().forget(*this);
-  keys_.reset();  // windows go while their queue pair is in error, and before it
+  keys_.reset();  // windows are destroyed while their queue pair is in error, and before it
   if (qp_ != nullptr)
     cq_.destroy(*this, qp_);
   for (; head_ != tail_; ++head_)
@@ -79,7 +79,7 @@ Peer QueuePair::peer() const {
   return drivers::peer_between(kScheme, near_, far_);
 }
 
-// What cannot be had is said at once: the caller would wait for keys that nobody gives back.
+// What is impossible is reported at once: the caller would wait for keys that never come back.
 bool QueuePair::reserve_keys(std::span<uint32_t> keys) {
   if (keys_->reserve(keys)) [[likely]]
     return true;
@@ -102,7 +102,7 @@ void QueuePair::end_with(End end) noexcept {
     device_.control().nudge(*this);
 }
 
-// The device flushes what it has, and the peer hears of it.
+// The device flushes what it has, and the peer is notified.
 void QueuePair::part() noexcept {
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_ERR;
@@ -112,7 +112,7 @@ void QueuePair::part() noexcept {
     rdma_disconnect(id_.get());
 }
 
-// Receives that come before there is a queue pair of the device's.
+// Receives that are posted before the device's queue pair exists.
 uint32_t QueuePair::post_early(std::span<const fabric::ReceiveWr> wrs) {
   RRDK_ASSERT(srq_ == nullptr);
   const std::lock_guard lock(early_mutex_);
@@ -129,7 +129,7 @@ uint32_t QueuePair::post_early(std::span<const fabric::ReceiveWr> wrs) {
   return taken;
 }
 
-// False: they went to the device.
+// Returns false if they went to the device.
 bool QueuePair::close_early() {
   RRDK_ASSERT(status_.load(std::memory_order_relaxed) == Status::kError);
   const std::lock_guard lock(early_mutex_);

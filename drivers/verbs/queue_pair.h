@@ -4,7 +4,7 @@
 // device's) makes the connection and reports its end; `status_` hands over between them. The
 // device's queue pair is made by the control thread and destroyed by the data path's.
 //
-// Devices report and flush what was posted to them. What they cannot know of, they do not:
+// Devices report and flush what was posted to them. They do not report what they cannot know about:
 // requests before there is a queue pair, requests after its error, and key operations that need no
 // device (keys.h). Those complete here, in their turn, as "soft" ones.
 #pragma once
@@ -33,7 +33,7 @@ namespace rrdk::verbs {
 class Device;
 
 constexpr uint32_t kMostPokes = 8;             // of one connection
-constexpr uint64_t kPoke = uint64_t{1} << 62;  // its wr_id, no request's number
+constexpr uint64_t kPoke = uint64_t{1} << 62;  // its wr_id, which is no request's number
 
 class QueuePair final : public fabric::QueuePair, public drivers::Endpoint, public CmHandler {
  public:
@@ -43,7 +43,7 @@ class QueuePair final : public fabric::QueuePair, public drivers::Endpoint, publ
     kDisconnected,
     kNeverConnected,
     kPeerClosed,
-    kBroken,         // the device flushed it before anyone said why
+    kBroken,         // the device flushed it before the reason was known
     kRequestFailed,  // one of ours: its completion says how
     kPeerRefused,    // the device refused what the peer asked for
     kDeviceLost,
@@ -70,10 +70,10 @@ class QueuePair final : public fabric::QueuePair, public drivers::Endpoint, publ
   // --- for the completion queue, its thread ---
   uint32_t number() const noexcept { return number_; }
   uint32_t complete(const ibv_wc& wc, std::span<fabric::Completion> out) noexcept;
-  // Soft completions. `empty`: the device has no more completions just now.
+  // Reports soft completions. `empty`: the device has no more completions now.
   uint32_t report(std::span<fabric::Completion> out, bool empty) noexcept;
   bool has_reports() const noexcept;
-  // A completion that comes too late.
+  // For a completion that comes too late.
   void drop(const ibv_wc& wc) noexcept;
   bool active = false;
 
@@ -99,13 +99,13 @@ class QueuePair final : public fabric::QueuePair, public drivers::Endpoint, publ
   // A posted send-queue request, until it is reported.
   struct Record {
     uint64_t wr_id;
-    ibv_mr* sink;  // kRead: registered for it alone (Device::registers_sinks)
+    ibv_mr* sink;  // kRead: registered only for it (Device::registers_sinks)
     uint32_t length;
     fabric::Op op;
     fabric::WcStatus status;
-    bool signaled;         // we report it even when it succeeds
-    bool device_signaled;  // the device reports it even when it succeeds
-    bool soft;             // the device does not know of it
+    bool signaled;         // we report it even if it succeeds
+    bool device_signaled;  // the device reports it even if it succeeds
+    bool soft;             // the device does not know about it
     bool refused;          // posted in a form that the device refuses
     bool done;
   };
@@ -177,10 +177,10 @@ class QueuePair final : public fabric::QueuePair, public drivers::Endpoint, publ
   SharedReceiveQueue* const srq_;
   void* const owner_;
   const fabric::QueuePairOptions options_;
-  const uint32_t completions_;  // that it can leave in the completion queue
+  const uint32_t completions_;  // the most that it can leave in the completion queue
   const uint32_t reads_;
   std::atomic<Status> status_{Status::kIdle};
-  std::atomic<bool> ended_{false};  // what follows is set
+  std::atomic<bool> ended_{false};  // the members that follow are set
   End end_ = End::kNotYet;
   bool was_up_ = false;
 
@@ -192,15 +192,15 @@ class QueuePair final : public fabric::QueuePair, public drivers::Endpoint, publ
   const bool soft_keys_;
   uint32_t reads_allowed_ = 0;
 
-  // Sends, in order: reported ones lie before head_.
+  // Sends, in order: reported ones are before head_.
   const uint32_t send_limit_;
   const uint64_t record_mask_;
   std::vector<Record> records_;
   uint64_t head_ = 0;
   uint64_t tail_ = 0;
-  uint64_t swept_ = 0;       // the device has reported on all that came before
-  uint64_t device_end_ = 0;  // behind the last one that the device knows of
-  uint32_t silent_run_ = 0;  // since the last that the device reports
+  uint64_t swept_ = 0;       // the device has reported everything before this
+  uint64_t device_end_ = 0;  // after the last one that the device knows about
+  uint32_t silent_run_ = 0;  // since the last one that the device reports
   const uint32_t silent_limit_;
   const uint32_t inline_limit_;
 
@@ -212,18 +212,18 @@ class QueuePair final : public fabric::QueuePair, public drivers::Endpoint, publ
   uint64_t receive_tail_ = 0;
   uint64_t receive_device_end_ = 0;
   std::atomic<bool> open_{false};  // Receives go to the device
-  std::mutex early_mutex_;         // of what follows, and of Receives before `open_`
+  std::mutex early_mutex_;         // protects the members below, and Receives before `open_`
   std::vector<fabric::ReceiveWr> early_;
   bool early_closed_ = false;  // there will be no device queue pair
 
   // The first message (Device::pokes).
   std::atomic<bool> heard_{false};        // the peer has sent one
-  std::atomic<bool> poke_wanted_{false};  // the data path is to send it something
+  std::atomic<bool> poke_wanted_{false};  // the data path must send the peer something
 
   // The flush.
   bool flushed_by_force_ = false;
   std::atomic<bool> settled_{false};   // the device has reported everything
-  std::atomic<bool> force_{false};     // it does not go on: the data path is to end it
+  std::atomic<bool> force_{false};     // there is no progress: the data path must force the flush
   std::atomic<uint64_t> progress_{0};  // completions since the error
 
   // The control thread's.
@@ -235,7 +235,7 @@ class QueuePair final : public fabric::QueuePair, public drivers::Endpoint, publ
   std::chrono::milliseconds timeout_{};  // of the handshake
   drivers::Turns turns_;                 // of the peer's addresses
   Error failure_;                        // of those that were tried
-  bool answered_ = false;                // by the peer: the queue pair is its own
+  bool answered_ = false;                // the peer has answered: the queue pair is tied to it
   bool accepting_ = false;
   bool reported_ = false;
   uint8_t ord_ = 0;  // RDMA Reads in flight: ours

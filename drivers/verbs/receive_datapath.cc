@@ -1,4 +1,4 @@
-// Receives in, messages out.
+// Takes Receives, and delivers messages.
 #include "base/assert.h"
 #include "drivers/verbs/completion_queue.h"
 #include "drivers/verbs/device.h"
@@ -33,7 +33,7 @@ uint32_t QueuePair::post_receive(std::span<const fabric::ReceiveWr> wrs) {
     receive_device_end_ = receive_tail_;
     if (ibv_post_recv(qp_, chain.wrs.data(), &bad) == 0) [[likely]]
       continue;
-    // A queue pair that is going down: the rest is flushed by us.
+    // A queue pair that is closing: we flush the rest.
     receive_device_end_ =
         bad != nullptr ? first + static_cast<uint64_t>(bad - chain.wrs.data()) : receive_tail_;
     end_with(End::kBroken);

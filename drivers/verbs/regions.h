@@ -21,25 +21,25 @@ class Regions final : public mem::RegionListener {
   Regions(Memory& memory, Counters& counts) : memory_(memory), counts_(counts) {}
   ~Regions() { stop(); }
 
-  // Registers what there is, and from now on what comes. Errors: kNoMemory, with the limit that is
-  // in the way; kSystem.
+  // Registers the existing regions, and from now on new ones. Errors: kNoMemory, with the limit
+  // that prevents it; kSystem.
   Result<void> start(ibv_pd* pd, const std::string& device, int access);
-  // Before the protection domain goes.
+  // Must be called before the protection domain is destroyed.
   void stop();
 
-  // Null: not registered. Any thread.
+  // Returns null if it is not registered. Any thread.
   ibv_mr* find(RegionId id) const noexcept {
     const Block* block =
         id < kBlocks * kBlockSize ? blocks_[id / kBlockSize].load(kAcquire) : nullptr;
     return block != nullptr ? (*block)[id % kBlockSize].load(kAcquire) : nullptr;
   }
-  // With a key that makes the device refuse the request when the span lies in no region.
+  // Has a key that makes the device refuse the request if the span is in no region.
   ibv_sge sge_of(const MemorySpan& span) const noexcept {
     const ibv_mr* mr = find(span.region);
     return {reinterpret_cast<uintptr_t>(span.data), span.length,
             mr != nullptr ? mr->lkey : guard_->lkey};
   }
-  // Outside of every registration: the device refuses it.
+  // Outside every registration, so that the device refuses it.
   ibv_sge forbidden() const noexcept { return {kForbidden, 1, guard_->lkey}; }
 
   void region_added(const mem::Region& region) override;
@@ -59,10 +59,10 @@ class Regions final : public mem::RegionListener {
   ibv_pd* pd_ = nullptr;
   std::string device_;
   int access_ = 0;
-  std::mutex mutex_;  // regions come while others are being met
+  std::mutex mutex_;  // regions come while others are being registered
   bool listening_ = false;
   bool started_ = false;
-  Error first_error_{};  // of those that start() meets
+  Error first_error_{};  // of those that start() registers
   bool failed_ = false;
   alignas(64) std::array<std::byte, 64> guarded_{};
   ibv_mr* guard_ = nullptr;  // registers `guarded_`, which no request names

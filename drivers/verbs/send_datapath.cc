@@ -1,4 +1,4 @@
-// Send-queue requests in, their completions out.
+// Takes send-queue requests, and reports their completions.
 #include <algorithm>
 #include <utility>
 
@@ -82,8 +82,8 @@ void QueuePair::add(const fabric::SendWr& wr, SendChain& chain) noexcept {
   if (r.soft)
     return;
   // Only a completion that the device reports frees places in its send queue. A Read always reports
-  // its own: software devices let later requests overtake it, so theirs do not show that it is
-  // done.
+  // its own: software devices let later requests overtake it, so the completions of those do not
+  // show that it is done.
   r.device_signaled =
       wr.signaled || soft_keys_ || wr.op == Op::kRead || ++silent_run_ >= silent_limit_;
   if (r.device_signaled) {
@@ -102,7 +102,7 @@ void QueuePair::make_read(const fabric::SendWr& wr, Record& r, SendChain& chain,
     Counters::count(device_.counts().reads_denied);  // it would wait for ever
     make_refused(r, chain, to);
   } else if (to.num_sge == 0) {
-    make_empty_write(to);  // siw looks for the sink of an empty Read, too
+    make_empty_write(to);  // siw looks up the destination of an empty Read, too
   } else if (device_.registers_sinks() && !open_sink(wr, r, to)) {
     make_refused(r, chain, to);
   }
@@ -131,7 +131,7 @@ void QueuePair::fill_sges(const fabric::SendWr& wr, SendChain& chain, ibv_send_w
     to.send_flags |= IBV_SEND_INLINE;
 }
 
-// Inline data is read by us: it has to be there.
+// We read inline data, so its memory must exist.
 bool QueuePair::fits_inline(const fabric::SendWr& wr) const noexcept {
   if (wr.op == Op::kRead)
     return false;
@@ -139,15 +139,15 @@ bool QueuePair::fits_inline(const fabric::SendWr& wr) const noexcept {
       wr.spans(), [&](const MemorySpan& span) { return device_.memory().contains(span); });
 }
 
-// The data of an iWARP Read comes as tagged messages, and devices want the memory that these go to
-// to be open to the peer's Writes (as RFC 5040 section 5.2 has it, a Read's sink is an STag that
-// the peer is told). Only this memory is, and only until the Read is reported.
+// The data of an iWARP Read comes as tagged messages, and devices require that its destination is
+// open to the peer's Writes (according to RFC 5040 section 5.2, the destination of a Read is an
+// STag that the peer is told). Only this memory is open, and only until the Read is reported.
 bool QueuePair::open_sink(const fabric::SendWr& wr, Record& r, ibv_send_wr& to) noexcept {
   if (to.num_sge != 1)
     return false;  // Capabilities::max_read_sges
   if (!std::ranges::all_of(wr.spans(),
                            [&](const MemorySpan& span) { return device_.memory().contains(span); }))
-    return true;  // as it is the device refuses it
+    return true;  // unchanged, so that the device refuses it
   ibv_sge& sink = to.sg_list[0];
   // The real function: <infiniband/verbs.h> has a macro of this name for constant arguments.
   r.sink = (ibv_reg_mr)(device_.pd(), reinterpret_cast<void*>(sink.addr), sink.length,
@@ -166,7 +166,7 @@ void QueuePair::close_sink(Record& r) noexcept {
     ibv_dereg_mr(std::exchange(r.sink, nullptr));
 }
 
-// The device's own refusal comes in its turn, and ends the connection as any other.
+// The device's own refusal comes in its turn, and ends the connection like any other.
 void QueuePair::make_refused(Record& r, SendChain& chain, ibv_send_wr& to) noexcept {
   RRDK_ASSERT(!r.refused && !r.soft && !r.done && &to == &chain.wrs[chain.count]);
   r.refused = true;
@@ -176,14 +176,15 @@ void QueuePair::make_refused(Record& r, SendChain& chain, ibv_send_wr& to) noexc
   to.num_sge = 1;
 }
 
-// One doorbell. False: the device did not take all, which means that something is wrong with it.
+// Rings one doorbell. Returns false if the device did not take all, which means that something is
+// wrong with it.
 bool QueuePair::launch(SendChain& chain) noexcept {
   RRDK_ASSERT(chain.count != 0 && chain.count <= SendChain::kMost && qp_ != nullptr, chain.count);
   ibv_send_wr* bad = nullptr;
   if (ibv_post_send(qp_, chain.wrs.data(), &bad) == 0) [[likely]]
     return true;
   if (bad == nullptr)
-    return true;  // it has them all, and the connection is on its way down
+    return true;  // it has them all, and the connection is closing
   RRDK_ASSERT(bad->wr_id - head_ < tail_ - head_, bad->wr_id, head_);
   for (uint64_t i = bad->wr_id; i != tail_; ++i) {
     record(i).soft = true;
@@ -213,7 +214,7 @@ uint32_t QueuePair::add_flushed(std::span<const fabric::SendWr> wrs) noexcept {
   return taken;
 }
 
-// A Write of nothing needs no key, and no Receive (RFC 5040 section 5.1).
+// An empty Write needs no key, and no Receive (RFC 5040 section 5.1).
 void QueuePair::poke() noexcept {
   RRDK_ASSERT(qp_ != nullptr);
   poke_wanted_.store(false, std::memory_order_relaxed);
@@ -242,7 +243,7 @@ uint32_t QueuePair::complete_send(const ibv_wc& wc, std::span<fabric::Completion
   const uint64_t number = wc.wr_id;
   if (number - head_ >= tail_ - head_)
     return 0;
-  // What the device kept silent about has succeeded.
+  // Requests that the device did not report have succeeded.
   for (swept_ = std::max(swept_, head_); swept_ < number; ++swept_)
     if (Record& before = record(swept_); !before.device_signaled && !before.soft)
       before.done = true;

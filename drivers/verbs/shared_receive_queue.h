@@ -1,4 +1,4 @@
-// Receives as devices take them, and those that several queue pairs share.
+// Receives in the form that devices take, and those that several queue pairs share.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -17,12 +17,12 @@
 
 namespace rrdk::verbs {
 
-// Receives in the shape that devices take them.
+// Receives in the form that devices take.
 
-// In the device's wr_ids: of a Receive.
+// In the device's wr_ids: marks a Receive.
 constexpr uint64_t kReceiveBit = uint64_t{1} << 63;
 
-// A chain of some, posted with one doorbell.
+// A chain of Receives, posted with one doorbell.
 struct ReceiveChain {
   static constexpr uint32_t kMost = 32;
 
@@ -43,8 +43,8 @@ struct ReceiveChain {
   uint32_t count = 0;
 };
 
-// Receives that several queue pairs of one thread take from. Devices use them in any order, so each
-// has a slot that remembers its wr_id.
+// Receives that several queue pairs of one thread use. Devices use them in any order, so each has a
+// slot that remembers its wr_id.
 class SharedReceiveQueue final : public fabric::SharedReceiveQueue {
  public:
   // Errors: kNoMemory, kSystem.
@@ -55,9 +55,9 @@ class SharedReceiveQueue final : public fabric::SharedReceiveQueue {
   uint32_t post(std::span<const fabric::ReceiveWr> wrs) override;
 
   ibv_srq* get() noexcept { return srq_; }
-  // The wr_id that was posted in a slot, which is free again.
+  // Returns the wr_id that was posted in a slot, which is free again.
   uint64_t take(uint32_t slot) noexcept;
-  // Places in a completion queue that it needs: asked by each queue pair, answered once.
+  // Places that it needs in a completion queue: asked by each queue pair, returned once.
   uint32_t entries_to_count() noexcept { return std::exchange(uncounted_, 0); }
 
  private:
