@@ -25,7 +25,7 @@ class Capture(harness.Case):
         self.file = os.path.join(self.folder, "wire.pcapng")
 
     def fields(self, *names):
-        """Of each frame of the capture the fields, as tshark's dissection has them."""
+        """The fields of each frame of the capture, in tshark's dissection."""
         command = ["tshark", "-r", self.file, "-o", "rpc.dissect_unknown_programs:TRUE", "-T", "fields"]
         for name in names:
             command += ["-e", name]
@@ -33,8 +33,8 @@ class Capture(harness.Case):
         return [line.split("\t") for line in out.splitlines()]
 
     def assert_well_formed(self):
-        """Nothing that tshark stumbles over, no breach of a rule, and each reply matched with its call. How many
-        of each."""
+        """tshark finds no error, no rule is broken, and each reply matches a call. Returns how many there are of
+        each."""
         dump = subprocess.run([sys.executable, DUMP, "--breaches", self.file], capture_output=True, text=True)
         self.assertEqual(dump.returncode, 0, dump.stdout + dump.stderr)
         rows = self.fields("_ws.malformed", "rpc.msgtyp", "rpc.time")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What disturbs a run is stated, and named as the cause of its slowest calls."""
+"""Disturbances of a run are reported, and named as the cause of its slowest calls."""
 import json
 import os
 import re
@@ -40,7 +40,7 @@ class Thief:
         self.process.stdout.readline()
 
     def stop(self):
-        """The seconds that it stole, and by what means."""
+        """The seconds of CPU that it stole, and by what means."""
         stolen, how = self.process.communicate("", timeout=harness.PATIENCE)[0].split(maxsplit=1)
         return float(stolen), how.strip()
 
@@ -57,7 +57,7 @@ def names(call, cause, cpu=None):
 
 class Outliers(harness.Case):
     def steal(self, uri, side, *arguments):
-        """A run whose client or server loses its CPU now and then; asserts that its slow calls say so."""
+        """Runs with a client or server that loses its CPU at times; asserts that its slow calls say so."""
         cpus = sorted(os.sched_getaffinity(0))
         if len(cpus) < 2:
             self.skipTest("needs two CPUs")

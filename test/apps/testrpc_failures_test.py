@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What goes wrong: mistakes on the command line, addresses that are not what they seem, and peers
-that die. Each ends in a clear line and a non-zero exit status, and disturbs nobody else."""
+"""Errors: wrong command lines, wrong addresses, and peers that die. Each ends with a clear message and a non-zero
+exit status, and disturbs no other process."""
 import os
 import re
 import resource
@@ -130,7 +130,7 @@ class Mistakes(harness.Case):
 
 
 class Output(harness.Case):
-    """What is printed and does not arrive."""
+    """Output that cannot be written."""
 
     def run_into(self, stdout, *arguments, **options):
         return subprocess.run([harness.TESTRPC, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=stdout,
@@ -213,7 +213,7 @@ class Addresses(harness.Case):
         self.assert_fails_with_one_line(process, "none/socket")
 
     def foreign_socket(self, kind=socket.SOCK_SEQPACKET, greeting=b""):
-        """Somebody else's service. Whoever connects gets the greeting, if there is one."""
+        """The service of another program. A client that connects gets the greeting, if there is one."""
         listener = socket.socket(socket.AF_UNIX, kind)
         listener.bind(f"{self.folder}/socket")
         listener.listen()
@@ -352,7 +352,7 @@ class Deaths(harness.Case):
 
 
 class StartsThatHang(harness.Case):
-    """The first signal ends what nobody polls, and the last line says what that was."""
+    """The first signal ends a start that hangs, and the last line says what it waited for."""
 
     def assert_ends_by(self, process, number, what):
         process.send(number)
@@ -395,7 +395,7 @@ class StartsThatHang(harness.Case):
             time.sleep(0.01)
 
     def assert_ends_while_a_name_is_looked_up(self, what, *arguments):
-        """Beside a name server that hears the question and says nothing, in a mount namespace of its own."""
+        """Beside a name server that gets the question and does not answer, in its own mount namespace."""
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
             try:
                 silent.bind(("127.0.53.53", 53))
@@ -443,7 +443,7 @@ class Survival(harness.Case):
         return self.start_server()
 
     def wait_for_calls(self, client):
-        """Until a whole second of the run, from now on, has calls that were answered."""
+        """Waits until a whole second of the run, from now on, has calls that were answered."""
         for _ in range(2):
             client.wait_for_line("RPC/s")
         while int(re.search(r"(\d+) RPC/s", client.wait_for_line("RPC/s"))[1]) == 0:
@@ -496,7 +496,7 @@ class CtrlC(harness.Case):
             return {line.split()[-1] for line in sockets if line.split()[-1].startswith("@")}
 
     def abstract_name(self, process):
-        """Where the two ends of --self have met."""
+        """The address at which the two ends of --self have met."""
         name = re.search(r"shm:(@\S+?);", process.wait_for_line("shm:"))[1]
         self.assertIn(name, self.abstract_names())
         return name

@@ -1,7 +1,5 @@
-"""What the tests of testrpc share: starting it, waiting for its lines, and reporting each case as
-GoogleTest does, which is what scripts/lib/tally.py counts.
-
-Usage of a test: NAME_test.py PATH_OF_TESTRPC [CASE...]
+"""Shared by the tests of testrpc: starting it, waiting for its lines, and reporting each case as GoogleTest does,
+which scripts/lib/tally.py counts. Usage of a test: NAME_test.py PATH_OF_TESTRPC [CASE...]
 """
 import json
 import os
@@ -84,7 +82,7 @@ class Process:
 
 
 class Case(unittest.TestCase):
-    """A test case with a folder of its own; whatever it started is gone afterwards."""
+    """A test case with its own folder; the processes that it started are gone afterwards."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="testrpc-test-")

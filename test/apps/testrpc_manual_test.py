@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Manual pages say what --help says, and the shells complete what testrpc takes."""
+"""Manual pages agree with --help, and the shells complete testrpc's options."""
 import pathlib
 import re
 import shutil
@@ -23,13 +23,13 @@ def output_of(*command):
 
 
 def options_of_page(text):
-    """Those that have a paragraph, or are in the synopsis."""
+    """Options that have a paragraph, or are in the synopsis."""
     lines = [line for line in text.splitlines() if line.startswith((".It Fl", ".Op", ".Fl"))]
     return {f"-{name}" for line in lines for name in BY_PAGE.findall(line)}
 
 
 def options_of_help(text):
-    """Those at the beginning of a line: what stands elsewhere is in an explanation."""
+    """Options at the beginning of a line: elsewhere they are part of an explanation."""
     lines = re.findall(r"^ {2,4}(-[^ ].*?)(?:  |$)", text, re.MULTILINE)
     return {name for line in lines for name in BY_HELP.findall(line)}
 

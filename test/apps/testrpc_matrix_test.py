@@ -56,7 +56,7 @@ class Matrix(harness.Case):
         self.run_matrix("1000,65536", "--connections", 3)
 
     def test_within_a_small_budget(self):
-        """One that is used up: large calls wait for buffers, and small ones take them back."""
+        """A budget that is used up: large calls wait for buffers, and small calls get them back."""
         self.run_matrix("1000,1M", "--connections", 4, server_options=("--memory", "64M"))
 
     def test_dedicated_poll_core(self):

@@ -134,7 +134,7 @@ class Json(harness.Case):
         self.assertTrue(stat.S_ISFIFO(os.lstat(path).st_mode))
 
     def run_with_mounts(self, inside):
-        """What a shell with mounts of its own did, whose $1 is the folder and $2 testrpc."""
+        """Runs a shell script with its own mounts, whose $1 is the folder and $2 testrpc."""
         if os.geteuid() != 0:
             self.skipTest("mounts and device nodes need root")
         done = subprocess.run(["unshare", "--mount", "sh", "-c", inside, "sh", self.folder, harness.TESTRPC],

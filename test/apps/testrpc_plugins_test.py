@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""A minimal image has DPDK's libraries without the folder of its plug-ins: none of these is needed.
-
-Also looks at the shared library in RRDK_LIBRARY.
+"""A minimal image has DPDK's libraries without the folder of its plug-ins: testrpc needs none. Also checks the
+shared library in RRDK_LIBRARY.
 """
 import os
 import re
@@ -28,7 +27,7 @@ def library_path(name):
 
 
 def plugin_folder():
-    """Where this testrpc's EAL looks for plug-ins; None if it looks nowhere."""
+    """Where this testrpc's EAL looks for plug-ins, or None."""
     with open(library_path("librte_eal"), "rb") as library:
         found = PLUGINS.search(library.read())
     return found[0].decode() if found else None

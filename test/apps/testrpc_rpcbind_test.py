@@ -23,7 +23,7 @@ NAMESPACES = ["unshare", "-n", "-m", "-p", "-f", "--mount-proc"]
 
 
 def missing():
-    """Why this can not run here; empty if it can."""
+    """Why this cannot run here, or an empty text."""
     if os.geteuid() != 0:
         return "namespaces need root"
     if shutil.which("rpcbind", path=PATH) is None:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a run consists of, and what is made of it: warm-up, repetitions, schedules, sizes, targets, CSV."""
+"""The parts of a run and its results: warm-up, repetitions, schedules, sizes, targets, CSV."""
 import csv
 import os
 import re
@@ -110,7 +110,7 @@ class Repetitions(Case):
 
 
 def scalars(run, before=""):
-    """A run of the JSON as a line of the CSV should have it."""
+    """A run of the JSON as the CSV's line should show it."""
     for name, value in run.items():
         if isinstance(value, dict) and name not in ("errors_by_reason", "procedures"):
             yield from scalars(value, before + name + ".")
@@ -290,7 +290,7 @@ class Targets(Case):
 
 
 class Ranks(Case):
-    """Under mpirun. Without MPI there is nothing but a refusal."""
+    """Under mpirun. Without MPI it is refused."""
     ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
     def built_with_mpi(self):

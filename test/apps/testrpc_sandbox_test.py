@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""System calls that old kernels do not know and sandboxes refuse. Without some of them testrpc works
-all the same; without the others it says which one is missing. doc/guide-operating.md lists them."""
+"""System calls that old kernels do not know and sandboxes refuse. Without some calls testrpc works the same;
+without the others it says which one is missing. doc/guide-operating.md lists them."""
 import ctypes
 import errno
 import os
@@ -28,7 +28,7 @@ NEEDED = {"sched_setaffinity": "EAL did not start", "timerfd_create": "EAL did n
 
 
 def filter_of(calls, error, second=None):
-    """A seccomp filter that makes system calls, with this second argument, fail."""
+    """A seccomp filter that makes system calls with this second argument fail."""
     load, equal, answer = 0x20, 0x15, 0x06
     refuse, allow = (answer, 0, 0, 0x00050000 | error), (answer, 0, 0, 0x7fff0000)
     steps = [(load, 0, 0, 0)]
@@ -46,7 +46,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def install(steps):
-    """For this process and those that it starts."""
+    """Applies it to this process and those that it starts."""
     kept = ctypes.create_string_buffer(steps, len(steps))
     program = Filter(len(steps) // 8, ctypes.addressof(kept))
     LIBC.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""testrpc --server as a service: what it tells the service manager, as systemd's sd_notify(3) defines it."""
+"""testrpc --server as a service: its messages to the service manager, as systemd's sd_notify(3) defines them."""
 import os
 import signal
 import socket

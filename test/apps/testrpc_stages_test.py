@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""testrpc --stages: where the time of calls goes, both ends together."""
+"""testrpc --stages: where the time of calls goes, at both ends together."""
 import testrpc_harness as harness
 
 SERVER = ["fetch", "decode", "queue", "handler", "reply"]

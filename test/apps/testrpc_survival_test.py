@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How a server ends, and how it treats clients that hold more of it than they should."""
+"""How a server ends, and how it treats clients that hold too much of its memory."""
 import signal
 
 import testrpc_harness as harness
@@ -17,9 +17,9 @@ class Survival(harness.Case):
         return client
 
     def start_stopped_client(self, server):
-        """It has calls in flight, and takes no reply any more. A client that is stopped under load
-        may have taken all its replies and called nothing yet: so the server is stopped first, until
-        the whole window waits for it."""
+        """A stopped client with calls in flight that takes no more replies. A client that is stopped under load may
+        have taken all its replies and made no call yet: so the server is stopped first, until the whole window
+        waits for it."""
         client = self.start_load(READ)
         server.send(signal.SIGSTOP)
         client.wait_for_line(" 0 RPC/s")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a running testrpc tells: by DPDK's telemetry, scripts/rrdk-top.py, and --metrics."""
+"""The telemetry of a running testrpc: DPDK's telemetry, scripts/rrdk-top.py, and --metrics."""
 import gzip
 import json
 import os
@@ -80,14 +80,14 @@ class Telemetry(harness.Case):
         self.assertIn("--telemetry", top.stderr)
 
     def start_metrics(self, address="0"):
-        """A server that sleeps, and where its metrics are."""
+        """Starts a server that sleeps; returns the address of its metrics."""
         server = self.start("--server", self.uri, "--metrics", address, "--idle", "adaptive")
         url = server.wait_for_line("metrics at").split()[-1]
         server.wait_for_line("listening on")
         return server, url
 
     def get(self, url, **headers):
-        """The body, and what it is said to be."""
+        """Returns the body and its content type."""
         request = urllib.request.Request(url, headers={name.replace("_", "-"): value for name, value in headers.items()})
         with urllib.request.urlopen(request, timeout=harness.PATIENCE) as answer:
             return answer.read(), answer.headers
@@ -156,7 +156,7 @@ class Telemetry(harness.Case):
         self.stop_server(server)
 
     def assert_openmetrics(self, text):
-        """The rules of OpenMetrics 1.0 that a parser would stumble over."""
+        """The rules of OpenMetrics 1.0 on which a parser would fail."""
         lines = text.splitlines()
         self.assertEqual(lines[-1], "# EOF")
         types = {}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/rrdk-trace.py: a running testrpc asked by its static probes."""
+"""scripts/rrdk-trace.py: static probes of a running testrpc."""
 import os
 import re
 import shutil
@@ -17,7 +17,7 @@ def trace(*arguments):
 
 
 def why_not():
-    """Why the kernel's probes can not be used here; empty: they can."""
+    """Why the kernel's probes cannot be used here, or an empty text."""
     if shutil.which("bpftrace") is None:
         return "bpftrace is not installed"
     tried = subprocess.run(["bpftrace", "-e", "BEGIN { exit(); }"], capture_output=True, text=True)

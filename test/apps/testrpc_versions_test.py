@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""What is spoken between two processes, of every choice that each of them has: the table in
-doc/version-two.md."""
+"""The version that two processes speak, for all combinations of their options: the table in doc/version-two.md."""
 import testrpc_harness as harness
 
 COUNT = 20
@@ -9,7 +8,7 @@ SERVERS = CLIENTS
 
 
 def spoken(client, server):
-    """The version that must come out, and whether the client had to fall back; None: nothing."""
+    """The version that must come out, and whether the client had to fall back; None if they cannot connect."""
     wants, draft = client
     has, has_draft = server
     one = has in ("1", "auto")

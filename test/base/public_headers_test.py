@@ -12,8 +12,8 @@ IGNORED = ['server.listen("nonsense")', "server.add_service({})", "rrdk::ensure_
 
 
 def said_of(statements, standard="-std=c++20"):
-    """What the compiler says of a program with one function for each statement. Statement N is line N of
-    a file of that name: the headers take far longer to compile than all the functions."""
+    """The compiler's messages about a program with one function for each statement. Statement N is line N of a file
+    of that name: the headers take far longer to compile than all the functions."""
     program = """#include "rrdk/client.h"
 #include "rrdk/eal.h"
 #include "rrdk/faults.h"

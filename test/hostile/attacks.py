@@ -40,7 +40,7 @@ _attacks = {}
 
 def attack(name, scheme, *server_arguments):
     """Registers run(uri, until): attacks the server at `uri` and returns, or is killed, at `until`
-    (time.monotonic()). `scheme`: "shm" or "iwarp". The first line of its docstring says what it does."""
+    (time.monotonic()). `scheme` is "shm" or "iwarp". The first line of its docstring describes the attack."""
     def register(run):
         what = (run.__doc__ or "").strip().split("\n")[0]
         _attacks[name] = Attack(name, scheme, run, server_arguments, what)
@@ -49,14 +49,14 @@ def attack(name, scheme, *server_arguments):
 
 
 class Skip(Exception):
-    """Raised by an attack that can not be made here; its text says why."""
+    """Raised by an attack that cannot be made here; its text says why."""
 
 
 BUDGET_KB = 256 << 10  # in the server's pools
 
 
 class Footprint:
-    """What a process holds."""
+    """The resources of a process."""
     # Growth that is not a leak: the allocator's arenas, the stacks of ended threads that the C
     # library keeps (two mappings each), a log's buffer, and the calls of a core's pool, 14 KB each,
     # which it keeps for later calls. Pages of its budget stay with the pool for others to use.
@@ -87,7 +87,7 @@ class Footprint:
                 pass  # closed meanwhile
 
     def growth_since(self, before):
-        """What is larger than it was, in words; empty: nothing."""
+        """The resources that have grown, in words; empty if none has."""
         return [f"{name} {before.values[name]} -> {value}" for name, value in self.values.items()
                 if value > before.values[name] + self.SLACK[name]]
 
@@ -127,7 +127,7 @@ class Program:
         raise AssertionError(f"no line with {text!r}:\n{self.output()}")
 
     def end(self, with_signal=None):
-        """Its exit status, once it has ended; negative: the signal that ended it; None: it hangs."""
+        """Its exit status, once it has ended; negative if a signal ended it; None if it hangs."""
         if with_signal is not None:
             self.process.send_signal(with_signal)
         try:
@@ -178,8 +178,8 @@ def _play(run, uri, seconds, result):
 
 
 def play(which, uri, seconds, beside):
-    """Runs the attack in a process of its own; returns what it said of itself. Starts `beside` when that
-    process is there: forked later, it would keep pipes of programs that are just being started."""
+    """Runs the attack in its own process; returns the attack's own report. Starts `beside` when that process
+    exists: forked later, it would keep pipes of programs that are just being started."""
     context = multiprocessing.get_context("fork")
     result = context.SimpleQueue()
     attacker = context.Process(target=_play, args=(which.run, uri, seconds, result), daemon=True)
@@ -258,7 +258,7 @@ def _run_beside(which, options, folder, uri, server):
 
 
 def _once_connected(server, honest, nobody):
-    """What the server holds when the honest client is there."""
+    """The server's resources when the honest client is connected."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline and honest.process.poll() is None:
         now = Footprint(server.process.pid)

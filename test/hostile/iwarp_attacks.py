@@ -40,7 +40,7 @@ def fpdu(ulpdu):
 
 
 class Peer:
-    """One connection. MPA revision 2, so that it says how many RDMA Reads it serves."""
+    """One connection. MPA revision 2, so that it can state how many RDMA Reads it serves."""
 
     def __init__(self, uri, source="127.0.0.2"):
         host, _, port = uri.removeprefix("iwarp://").rpartition(":")
@@ -52,7 +52,7 @@ class Peer:
         self.socket.sendall(b"MPA ID Req Frame" + struct.pack(">BBHHH", 0x50, 2, 4, 16, 16))
 
     def accepted(self):
-        """Waits for the MPA reply; False: it was a rejection, or the connection was closed."""
+        """Waits for the MPA reply; returns False if it was a rejection, or the connection was closed."""
         try:
             while len(self.buffer) < 20:
                 self._receive()
@@ -85,17 +85,16 @@ class Peer:
         self.send(header + struct.pack(">3I", 0, 0, 0) + rpc)
 
     def write(self, size, tiny=0):
-        """A PERF_WRITE whose data is to be read from here, the first of it in `tiny` segments of four
-        bytes."""
+        """A PERF_WRITE whose data is to be read from here, starting with `tiny` segments of four bytes."""
         segments = [(1, 4, 4 * i) for i in range(tiny)] + [(1, size - 4 * tiny, 4 * tiny)]
         self.call(WRITE, struct.pack(">QIII", 0, 0, 0, size), segments)
 
     def read(self, size, delay_us):
-        """A PERF_READ that offers no room for its result."""
+        """A PERF_READ that offers no memory for its result."""
         self.call(READ, struct.pack(">QIII", 0, size, VERIFY, delay_us))
 
     def take(self):
-        """Whatever has come; notes the RDMA Reads. False: the connection is closed."""
+        """Takes the received data, and records the RDMA Reads. Returns False if the connection is closed."""
         self.socket.setblocking(False)
         try:
             while True:
@@ -118,7 +117,7 @@ class Peer:
         return True
 
     def answer_read(self):
-        """Answers the oldest RDMA Read if it is for a few bytes. False: it is not, or there is none."""
+        """Answers the oldest RDMA Read if it is for a few bytes; otherwise returns False."""
         if not self.reads or self.reads[0][2] > 64:
             return False
         stag, offset, length = self.reads.pop(0)
@@ -142,8 +141,8 @@ def try_peer(uri, source="127.0.0.2"):
 
 
 def hold(uri, until, sources, begin, keep_on=None):
-    """A connection from each of these addresses, begun by begin(peer), and again when it is lost.
-    Returns how many were made."""
+    """Keeps a connection from each of these addresses, begun by begin(peer), and again when it is lost. Returns how
+    many were made."""
     peers = dict.fromkeys(range(len(sources)))
     count = 0
     while time.monotonic() < until:
@@ -213,7 +212,7 @@ def kept_calls(uri, until):
 
 @attack("iwarp-delayed-results", "iwarp", "--max-size", "1M")
 def delayed_results(uri, until):
-    """Reads without room for their results, which the server makes and keeps for ten seconds."""
+    """Reads without memory for their results, which the server makes and keeps for ten seconds."""
     def begin(peer):
         for _ in range(31):
             peer.read(MIB, 10_000_000)
@@ -229,7 +228,7 @@ def silent_connections(uri, until):
 
 @attack("iwarp-half-open", "iwarp")
 def half_open(uri, until):
-    """TCP connections that never say what they want, as fast as they can be made."""
+    """TCP connections that never send a request, as fast as they can be made."""
     host, _, port = uri.removeprefix("iwarp://").rpartition(":")
     count = 0
     while time.monotonic() < until:

@@ -1,4 +1,4 @@
-"""Attacks over shm:, by peers that speak its handshake (drivers/shm/handshake.h) as they like."""
+"""Attacks over shm:, by peers that use its handshake (drivers/shm/handshake.h) in any way."""
 import array
 import collections
 import ctypes
@@ -45,7 +45,7 @@ def sealed(size, seals=SEALS, fill=False):
 
 
 class Peer:
-    """A connection, and what it takes to have it accepted."""
+    """A connection, and the steps until it is accepted."""
 
     def __init__(self, uri):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -57,7 +57,7 @@ class Peer:
         self.socket.sendmsg([data], rights)
 
     def receive(self):
-        """The type of the next packet and its descriptors; None: there is no more."""
+        """The type of the next packet and its descriptors; None if there are no more."""
         data, fds, _, _ = socket.recv_fds(self.socket, 4096, 16)
         return (struct.unpack_from("<I", data, 12)[0], fds) if data else (None, fds)
 
@@ -93,7 +93,7 @@ def close_all(fds):
 
 
 def try_peer(uri):
-    """A peer, or None where the server's backlog is full or it has closed already."""
+    """A peer, or None if the server's backlog is full or it has closed already."""
     try:
         return Peer(uri)
     except OSError:
@@ -102,7 +102,7 @@ def try_peer(uri):
 
 @attack("shm-silent-visitors", "shm", *ROOM)
 def silent_visitors(uri, until):
-    """300 connections that say nothing, again and again."""
+    """300 silent connections, again and again."""
     count = 0
     while time.monotonic() < until:
         peers = [peer for peer in (try_peer(uri) for _ in range(300)) if peer]

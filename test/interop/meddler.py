@@ -46,7 +46,7 @@ def address(text):
 
 
 def whole_frame(data, started):
-    """Length of the MPA frame at the front, or None if it is not all there."""
+    """Length of the MPA frame at the front, or None if it is incomplete."""
     if not started:
         length = MPA_HEADER + struct.unpack_from(">H", data, 18)[0] if len(data) >= MPA_HEADER else None
     else:
@@ -55,7 +55,7 @@ def whole_frame(data, started):
 
 
 def header_word(frame, number):
-    """Of the transport header, of a Send that is whole; else None."""
+    """A word of the transport header of a Send that is whole, otherwise None."""
     if len(frame) < LENGTH + UNTAGGED + 28 or frame[2] & 0xc0 != 0x40 or frame[3] & 0x0f not in SEND_OPCODES:
         return None
     return struct.unpack_from(">I", frame, LENGTH + UNTAGGED + 4 * number)[0]
@@ -68,7 +68,7 @@ class Frames:
         self.unread, self.started = b"", False
 
     def take(self, data):
-        """The whole frames, after the first one of the connection; and that, as it is."""
+        """Yields the whole frames, each with whether the connection had one before."""
         self.unread += data
         while (length := whole_frame(self.unread, self.started)) is not None:
             frame, self.unread = self.unread[:length], self.unread[length:]

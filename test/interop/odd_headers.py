@@ -85,7 +85,7 @@ class Connection:
         self.frame(struct.pack(">BBIQ", 0xc1, 0x40, 0, 0))
 
     def hear(self):
-        """The next message; what is no Send is passed over, but for a Terminate."""
+        """The next message. Frames other than Sends are skipped, except a Terminate."""
         while True:
             length = struct.unpack(">H", self.exactly(2))[0]
             ulpdu = self.exactly(length)
@@ -113,7 +113,7 @@ def describe(message, xid):
 
 
 def body_at(numbers):
-    """Behind the lists, of which the first is empty in a reply."""
+    """The position behind the lists, of which the first is empty in a reply."""
     at = 5
     while numbers[at]:
         at += 2 + 4 * numbers[at + 1]
@@ -122,7 +122,7 @@ def body_at(numbers):
 
 
 def answer(connection, seconds):
-    """A message, or in words what there is instead of one."""
+    """A message, or a description of what came instead."""
     connection.socket.settimeout(seconds)
     try:
         return connection.hear()

@@ -19,7 +19,7 @@ import wire_version_two
 
 
 def examine(capture, draft="v2-04"):
-    """(records, faults, summary), as of wire_rules.check(), with what tshark itself complains of."""
+    """Returns (records, faults, summary) of wire_rules.check(), with tshark's own complaints."""
     with tempfile.TemporaryDirectory() as folder:
         frames = os.path.join(folder, "frames.pcap")
         left = wire_frames.rewrite(capture, frames)

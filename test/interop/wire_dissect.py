@@ -77,7 +77,7 @@ def header_of(pairs):
 
 
 def header_bytes(header):
-    """Of RDMA_MSG or RDMA_NOMSG."""
+    """The size of the header of an RDMA_MSG or RDMA_NOMSG."""
     lists = 4 * len(header["writes"]) + 4 * (header["reply"] is not None)  # counts of segments
     segments = sum(map(len, header["writes"])) + len(header["reply"] or [])
     entries = 4 * len(header["writes"])  # "one more"
@@ -125,7 +125,7 @@ def mpa_of(mpa):
 
 
 def records_of(layers):
-    """Of one captured frame, in order: its layers repeat for each MPA frame in it."""
+    """The records of one captured frame, in order: its layers repeat for each MPA frame in it."""
     records = []
     for index, (name, value) in enumerate(layers):
         if name == "iwarp_mpa":
@@ -145,7 +145,8 @@ def records_of(layers):
 
 
 def finish_send(record, message, draft):
-    """What tshark leaves out, of a whole Send. RFC 5531 section 9 for how an RPC message begins."""
+    """Adds the fields that tshark leaves out of a whole Send. See RFC 5531 section 9 for the beginning of an RPC
+    message."""
     if "header" not in record:
         header = wire_version_two.header_of(message, draft)
         if header is None:
@@ -160,7 +161,7 @@ def finish_send(record, message, draft):
 
 
 def dissect(capture, draft="v2-04"):
-    """Of a capture that wire_frames rewrote. `draft`: what is meant by version 2."""
+    """The records of a capture that wire_frames rewrote. `draft` is the meaning of version 2."""
     ends = {}
     payloads = [payload for *_, payload in wire_frames.segments(capture)]
     for line in tshark(capture, "-Y", "iwarp_mpa", "-T", "fields", "-e", "frame.number", "-e", "tcp.stream",
@@ -193,9 +194,9 @@ WARNING = 0x00600000  # the lowest severity of interest (epan/proto.h: PI_WARN)
 
 
 def complaints(capture, versions):
-    """What tshark finds wrong, as (frame, text); NFS aside: it does not put the data of a chunk back
-    into its message, and calls each such READ or READLINK malformed. And RPC over RDMA aside where not
-    only version 1 is spoken."""
+    """tshark's errors, as (frame, text). Those about NFS are ignored: it does not put the data of a chunk back into
+    its message, and calls each such READ or READLINK malformed. So are those about RPC-over-RDMA if other versions
+    than 1 are spoken."""
     found = []
     unknown = ["nfs"] if versions == [1] else ["nfs", "rpcordma"]
     shown = tshark(capture, *(word for name in unknown for word in ("--disable-protocol", name)), "-Y", "_ws.malformed || _ws.expert.severity >= 6291456",

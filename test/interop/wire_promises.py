@@ -15,7 +15,7 @@ PROPERTIES = (CONNPROP, REQPROP, RESPROP, UPDPROP)
 
 
 def private_data(record):
-    """(may be invalidated remotely, send size, receive size) of an MPA request or reply; {}: none came."""
+    """(may be invalidated remotely, send size, receive size) of an MPA request or reply; {} if there is none."""
     private = bytes.fromhex(record.get("private", ""))
     at = private.find(PRIVATE_DATA)
     if at < 0 or at + 8 > len(private):
@@ -33,20 +33,20 @@ class End:
         self.speaks_two = False
 
     def wanted(self):
-        """How large the other end's Receives shall be; None: nothing was asked."""
+        """The requested size of the other end's Receives; None if there was no request."""
         sizes = [struct.unpack(">I", data)[0] for name, data in (self.asked or (0, []))[1] if name == RECEIVE_SIZE]
         return sizes[-1] if sizes else None
 
 
 class Promises:
-    """Of one connection. `need(record, truth, text)` notes a fault."""
+    """The promises of one connection. `need(record, truth, text)` records a fault."""
 
     def __init__(self, need, mpa):
         self.need, self.mpa = need, mpa
         self.ends = {True: End(), False: End()}  # by whether it is the client
 
     def limit(self, record, backward):
-        """The largest message that the sender may send, by what it has heard."""
+        """The largest message that the sender may send, by what it has been told."""
         client = record["client"]
         if record["header"]["version"] == 1:
             _, send, receive = private_data(self.mpa.get("request", {}))

@@ -36,7 +36,7 @@ class Call:
 
 
 class Direction:
-    """The calls of one end and what answers them. XIDs and credits are its own (RFC 8167 section 4)."""
+    """The calls of one end and their answers. XIDs and credits are its own (RFC 8167 section 4)."""
 
     def __init__(self):
         self.waiting, self.answered = {}, {}
@@ -296,7 +296,7 @@ def check_nfs(records, calls, faults):
 
 
 def check(records):
-    """(faults, summary): faults as (frame, text), and what was counted on the way."""
+    """Returns (faults, summary): faults as (frame, text), and the counts on the way."""
     faults, streams = [], {}
     for record in records:
         streams.setdefault(record["stream"], Stream(faults)).take(record)

@@ -68,7 +68,7 @@ class Wire(harness.Case):
         return server, server.wait_for_line("listening on").split()[-1]
 
     def talk(self, server, uri, *options, draft="v2-04"):
-        """The client's run, to both ends' end; what was captured, and the server's counters."""
+        """Runs the client until both ends have ended; returns the capture and the server's counters."""
         client = self.run_testrpc("--client", uri, "--verify", "--timeout", 60000, "--json", self.json_path, *options)
         self.assert_all_right(client)
         server.send(signal.SIGINT)
@@ -99,7 +99,7 @@ class Wire(harness.Case):
         return records, summary
 
     def both_ways(self, version, engines, *options, draft="v2-04", sizes=()):
-        """Calls in both directions at a time: of servers by engine `callback`."""
+        """Calls in both directions at once: those of servers by engine `callback`."""
         shared = ["--rpcrdma-dialect", draft, "--backward-credits", BACKWARD_CREDITS, *sizes]
         server, uri = self.start_server_of(harness.TESTRPC, "--server", IWARP, *shared)
         records, summary = self.talk(
@@ -250,7 +250,7 @@ BREACHES = {
 
 
 def a_message(forward, caller, having=lambda header: True):
-    """Of that direction, from the end that calls or from the other one."""
+    """A message of that direction, from the end that calls or from the other one."""
     return lambda r: r.get("forward") is forward and (r["client"] is forward) is caller and having(r["header"])
 
 
@@ -259,7 +259,7 @@ def properties(kind, client):
 
 
 def set_in(wanted, **values):
-    """In the first header that is wanted."""
+    """Sets a word in the first header that matches."""
     return lambda records: of_kind(records, wanted)["header"].update(values)
 
 
@@ -277,7 +277,7 @@ def flip(wanted, name):
 
 
 def set_private(kind, at, octet):
-    """In RFC 8797's data, which are at its end."""
+    """Sets a word in RFC 8797's data, which are at the end of the private data."""
     def apply(records):
         record = of_kind(records, lambda r: r["kind"] == kind)
         start = record["private"].index("f6ab0e18") + 2 * at
@@ -286,7 +286,7 @@ def set_private(kind, at, octet):
 
 
 def give_away_xid(records):
-    """The second backward call has the first one's."""
+    """The second backward call gets the XID of the first."""
     first, second = [r for r in records if a_message(False, True)(r)][:2]
     second["header"]["xid"], second["begins"] = first["header"]["xid"], first["begins"]
 
@@ -298,7 +298,7 @@ def call_first(records):
 
 
 def forget_growth(records):
-    """The server's Receives stay small in all that it says but CONNPROP."""
+    """All messages of the server except CONNPROP announce small Receives."""
     for record in records:
         if properties(wire_version_two.UPDPROP, False)(record):
             record["header"]["set"] = [(wire_promises.RECEIVE_SIZE, size(wire_promises.DEFAULT_2 + 4))]
@@ -314,7 +314,7 @@ def size(value):
 
 
 def say(client, name, value):
-    """Another value of a property in CONNPROP."""
+    """Changes the value of a property in CONNPROP."""
     def apply(records):
         header = of_kind(records, properties(wire_version_two.CONNPROP, client))["header"]
         header["set"] = [(n, size(value) if n == name else data) for n, data in header["set"]]
@@ -356,8 +356,8 @@ PROPERTY_BREACHES = {
 
 
 class Wrong(Wire):
-    """Each breach of the rules is noticed: in the records of a conversation without fault, and in the
-    bytes of the capture."""
+    """Each breach of the rules is noticed, in the records of a correct conversation and in the bytes of the
+    capture."""
 
     def test_breaches_are_seen(self):
         records, _ = self.nfs([])

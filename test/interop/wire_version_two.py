@@ -13,7 +13,7 @@ TYPES = {"v2-04": (MSG, NOMSG, ERROR, CONNPROP, REQPROP, RESPROP, UPDPROP), "v2-
 
 
 class Reader:
-    """XDR (RFC 4506). struct.error when the message ends too early."""
+    """XDR (RFC 4506). Raises struct.error if the message ends too early."""
 
     def __init__(self, message):
         self.message, self.at = message, 0
@@ -78,7 +78,7 @@ def take_body(header, reader, draft):
 
 
 def header_of(message, draft):
-    """None: it is no header of that draft."""
+    """Returns None if it is no header of that draft."""
     reader = Reader(message)
     try:
         xid, version, credit, kind = reader.words(4)

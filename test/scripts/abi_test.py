@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/check-abi.py, on a library of one class that changes; and what a program finds the library by."""
+"""scripts/check-abi.py, on a library of one class that changes; and how a program finds the library."""
 import os
 import re
 import shutil

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/rrdk-bind.py: what it makes of programs, and what it says of those it can not read."""
+"""scripts/rrdk-bind.py: its output for programs, and its errors for those that it cannot read."""
 import os
 import subprocess
 import sys

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The check scripts find what they are there to find: each is run on a small tree with one breach,
-and on the same tree without."""
+"""The check scripts find what they are made to find: each is run on a small tree with one breach, and on the same
+tree without."""
 import json
 import os
 import subprocess
@@ -43,8 +43,8 @@ class Checks(unittest.TestCase):
         self.assertIn(expected, run.stdout)
 
     def call_path(self, between, *arguments):
-        """scripts/call-path.py on a call that goes through `between` functions of lib/service more than it
-        has to, as valgrind would tell it."""
+        """scripts/call-path.py on a call that passes `between` unnecessary functions of lib/service, as valgrind
+        would report it."""
         path = (["rrdk::runtime::PollCore::poll"] + [f"rrdk::service::Table::step{n}" for n in range(between)] +
                 ["rrdk::engine::Responder::send_reply"])
         written, sent = "rrdk::shm::QueuePair::write", "rrdk::shm::QueuePair::send_now"

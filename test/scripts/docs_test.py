@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""scripts/check-docs.py follows a page and notices when it is wrong; scripts/check-api.py finds symbols
-without a word; scripts/check-counters.py finds counters of which the page says something else."""
+"""scripts/check-docs.py follows a page and notices when it is wrong; scripts/check-api.py finds symbols without a
+description; scripts/check-counters.py finds counters that the page describes differently."""
 import os
 import shutil
 import subprocess

@@ -1,5 +1,5 @@
-"""Hosts for doctor_test.py: a folder in place of /, with files of a host that is as it should be,
-except for what a test changes."""
+"""Hosts for doctor_test.py: a folder in place of /, with the files of a correct host, except for what a test
+changes."""
 import contextlib
 import importlib.util
 import io
@@ -105,7 +105,7 @@ class FakeHost(Host):
         self.write(dict(files))
 
     def write(self, files):
-        """None: there is no such file, nor a folder for it alone."""
+        """With None, neither the file nor a folder for it alone exists."""
         for at in [Path(self.at(path)) for path, text in files.items() if text is None]:
             at.unlink(missing_ok=True)
             for folder in at.parents:
@@ -140,7 +140,7 @@ class Hosts(unittest.TestCase):
         FakeHost(cls.root, HEALTHY)
 
     def host(self, changed=(), later=()):
-        """In the place of the one that was made before."""
+        """Replaces the one that was made before."""
         FakeHost(self.root, {path: HEALTHY.get(path) for path in self.changed})
         self.changed.clear()
         self.changed.update(changed, later)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/rrdk-doctor.py: what it says of hosts that are as they should be but for one thing."""
+"""scripts/rrdk-doctor.py: its findings about hosts that are correct except for one thing."""
 import json
 import os
 import shutil

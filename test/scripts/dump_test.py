@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""scripts/rrdk-dump.py: what it reads, what it says, and that it finds nothing wrong where nothing is.
-
-A random test prints its seed; RRDK_SEED=N replays it.
+"""scripts/rrdk-dump.py: what it reads and prints, and that it finds no fault in correct conversations. A random
+test prints its seed; RRDK_SEED=N replays it.
 """
 import contextlib
 import gzip

@@ -138,7 +138,7 @@ class Roce(Wire):
 
 
 class RrdkOwn(Roce):
-    """As RRDK frames what it sees: no handshake here, source ports tell the sender's queue pair."""
+    """Frames as RRDK writes them: no handshake, and source ports identify the sender's queue pair."""
     MTU = 4096
     queue_pairs = (14, 15)
     with_management = False
@@ -410,7 +410,7 @@ def mixed(t):
 def breaches_in(cases):
     """A decorator that puts conversations into `cases`: each program has its own."""
     def breaks(*rules, version=1, dialect="v2-04", **wire):
-        """Which rules a conversation breaks, its version, what is meant by version 2, options of its wire."""
+        """The rules that a conversation breaks, its version, the meaning of version 2, and options of its wire."""
         def keep(function):
             cases.append((rules, function, version, dialect, wire))
             return function

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""scripts/hdr-log.py: what HdrHistogram reads from it. Where Java and Debian's libhdrhistogram-java are
-installed, HdrHistogram itself is asked."""
+"""scripts/hdr-log.py: HdrHistogram can read its output. If Java and Debian's libhdrhistogram-java are installed,
+HdrHistogram itself is used."""
 import base64
 import importlib.util
 import json
@@ -26,7 +26,7 @@ RESULT = {"version": "0.1.0", "revision": "abc", "time": "2026-01-02T03:04:05Z",
 
 
 def decoded(text):
-    """(lowest value of the step, count) of what is not zero; read by the format's rules, not by ours."""
+    """(lowest value of the step, count) of all counts above zero; read by the format's rules, not by ours."""
     packed = base64.b64decode(text)
     cookie, length = struct.unpack_from(">ii", packed)
     assert cookie == 0x1c849314 and length == len(packed) - 8, (cookie, length)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/latency-profile.py: what is compared with what, what is on the pages, and the exit status."""
+"""scripts/latency-profile.py: its comparisons, its pages, and its exit status."""
 import copy
 import csv
 import html.parser
@@ -123,7 +123,7 @@ print(json.dumps(result))
 
 
 class Reader(html.parser.HTMLParser):
-    """What a page shows, what it would load, and the ids in it."""
+    """The content of a page, the files that it would load, and the ids in it."""
 
     def __init__(self, text):
         super().__init__()
@@ -177,7 +177,7 @@ class Program(unittest.TestCase):
         return path
 
     def page(self, name):
-        """Whose ids are its own, which loads nothing, and whose charts know their points."""
+        """Parses a page whose ids are its own, which loads nothing, and whose charts know their points."""
         text = (self.folder / "out" / name).read_text()
         page = Reader(text)
         self.assertEqual(page.loaded, [])

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""What the tools in scripts/ print and write (scripts/lib/output.py): a reader that goes, a full disk, an ASCII
-terminal, names that others have made."""
+"""The output of the tools in scripts/ (scripts/lib/output.py): a reader that goes away, a full disk, an ASCII
+terminal, names chosen by others."""
 import json
 import os
 import resource

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/lib/profile_statistics.py and profile_verdict.py: what is told from measurements whose truth is known."""
+"""scripts/lib/profile_statistics.py and profile_verdict.py: their verdicts on measurements whose truth is known."""
 import math
 import random
 import sys
@@ -13,8 +13,8 @@ ROUNDS, TRIALS = 32, 1000
 
 
 class Machine:
-    """A virtual machine with two CPUs: they are near or far for some seconds, load comes and goes, and once
-    in a while a run loses its CPU."""
+    """A virtual machine with two CPUs: they are near or far for some seconds, load comes and goes, and at times a
+    run loses its CPU."""
 
     def __init__(self, seed):
         self.random = random.Random(seed)
@@ -29,7 +29,8 @@ class Machine:
         return cost * self.far * math.exp(abs(self.load)) * stolen * math.exp(self.random.gauss(0, 0.015))
 
     def rounds(self, times, order_effect=0.01):
-        """As profile_measure.in_turns() gives them; B takes `times` as long. Who goes second has an advantage."""
+        """Like profile_measure.in_turns() returns them; B takes `times` as long. The side that runs second has an
+        advantage."""
         for _ in range(ROUNDS):
             costs = {"A": 1000, "B": 1000 * times}
             order = self.random.choice(("AB", "BA"))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""scripts/run-tests.sh counts what its suites do, however they end, and leaves nothing running: on a
-checkout of its own whose suites are made up."""
+"""scripts/run-tests.sh counts its suites' results, however they end, and leaves nothing running: on its own
+checkout, whose suites are made up."""
 import os
 import shutil
 import signal
@@ -71,7 +71,7 @@ class RunTests(unittest.TestCase):
         return self.output.splitlines()[-1]
 
     def wait_for(self, name):
-        """What a suite has written into a file of the checkout."""
+        """The content that a suite has written into a file of the checkout."""
         path = self.root / name
         deadline = time.monotonic() + 60
         while not path.exists() or not path.read_text(encoding="ascii").endswith("\n"):
@@ -207,7 +207,7 @@ class RunTests(unittest.TestCase):
         self.assertIn(said, (["one"] * 8 + ["two"] * 8, ["two"] * 8 + ["one"] * 8))
 
     def fake_meson(self, what):
-        """meson test in bin/, which does `what` about its $log."""
+        """meson test in bin/, which does `what` with its $log."""
         (self.root / "bin").mkdir()
         (self.root / "bin/meson").write_text(f"""#!/bin/sh
 while [ "$1" != --logbase ]; do shift; done

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""scripts/scale.py: what it makes of its measurements, and what it refuses."""
+"""scripts/scale.py: how it evaluates its measurements, and what it refuses."""
 import importlib.util
 import os
 import subprocess

@@ -37,7 +37,7 @@ def procedure(name, calls, times=None):
 
 
 def looks(seconds, before, after, metrics=None, **lists):
-    """What two snapshots of procedures make."""
+    """The difference between two snapshots of procedures."""
     rest = {"metrics": metrics or {"core_passes/0": 1}, "called": [], "connections": {}}
     return top.difference({"time": 10, "procedures": before, **rest}, {"time": 10 + seconds, "procedures": after, **rest, **lists})
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""scripts/vm/run without a guest: its arguments, and what it makes of the ways a guest can end. In
-qemu's place stands a program that writes to the guest's ports what a guest would."""
+"""scripts/vm/run without a guest: its arguments, and how it reports the ways a guest can end. A program replaces
+qemu, and writes to the guest's ports what a guest would."""
 import lzma
 import os
 import select

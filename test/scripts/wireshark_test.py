@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/wireshark/rrdk.lua: what tshark says of small frames that are made here, field by field."""
+"""scripts/wireshark/rrdk.lua: tshark's output for small frames that are made here, field by field."""
 import os
 import random
 import shutil
@@ -78,7 +78,7 @@ def chunk(*segments):
 
 
 def lists(reads=(), writes=(), reply=None):
-    """Of (position, segment) and of chunks."""
+    """Chunk lists made of (position, segment) and of chunks."""
     return (b"".join(words(1, position) + target for position, target in reads) + words(0)
             + b"".join(words(1) + one for one in writes) + words(0)
             + (words(0) if reply is None else words(1) + reply))
@@ -110,7 +110,7 @@ class Case(unittest.TestCase):
     maxDiff = None
 
     def dissect(self, frames, *fields, draft="draft-04", more=()):
-        """Of each frame its values of each field, as one string. No frame may run into an error in Lua."""
+        """The values of each field in each frame, as one string. No frame may cause an error in Lua."""
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "frames.pcap")
             write_pcap(path, frames)
@@ -129,7 +129,7 @@ class Case(unittest.TestCase):
         return [row[1:] for row in rows]
 
     def headers(self, messages, *names, **more):
-        """Of each message its fields of version 2."""
+        """The version 2 fields of each message."""
         return self.dissect([roce(m) for m in messages], *(f"rpcordma2.{name}" for name in names), **more)
 
     def infos(self, frames, **more):
@@ -232,8 +232,8 @@ class Draft00(Case):
 
 class Carriers(Case):
     def test_version_one_stays_with_rpcordma(self):
-        """In turns: Wireshark asks that heuristic first which took the last message, and rpcordma's takes all
-        of these of version 2."""
+        """In turns: Wireshark first asks the heuristic that took the last message, and rpcordma's takes all of
+        these of version 2."""
         two = [roce(message04(rpc_reply(1)), True), roce(fixed(2, 4) + words(2), True),
                roce(fixed(3, 1) + words(CALL, 0) + lists(reply=chunk(segment(1, 9, 0))))]
         one = [roce(message00(rpc_call(1, 0), version=1)), roce(message00(rpc_reply(1), version=1), True)]
@@ -320,7 +320,7 @@ class Perf(Case):
             ["READ", "2", "", "", "", "", "0", "0x0000cafe", "6", "000000000000", ""]])
 
     def test_what_went_by_rdma(self):
-        """A Position counts from the first byte of the RPC message, a Write chunk is an item's in order."""
+        """A Position counts from the first byte of the RPC message, and each Write chunk is an item's, in order."""
         sandwich = opaque(b"head!") + words(0, 9) + opaque(b"tail")
         reads = lists([(40 + len(opaque(b"head!")) + 8, segment(1, 9, 0))])
         read2 = words(0, 10, 1) + opaque(bytes(20)) + words(2)

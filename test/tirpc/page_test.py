@@ -50,7 +50,7 @@ def check_quoted_code(text):
 
 
 def install(build, prefix):
-    """What of the build directory a program of somebody else's is built with."""
+    """Installs the parts of the build directory with which other programs are built."""
     lib = os.path.join(prefix, "lib")
     os.makedirs(lib)
     for source in ("lib/include/rrdk", "bridge/tirpc/include/rrdk"):
@@ -71,7 +71,7 @@ def install(build, prefix):
 
 
 def follow(pairs, site, run, **how):
-    """Runs the commands and compares what they print, and the binding file that one of them makes."""
+    """Runs the commands and compares their output, and the binding file that one command makes."""
     done = subprocess.run([*run, "bash", "-c", script_of(pairs)], timeout=300, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, **how)
     parts = re.split(r"^@@(?:\d+|end)\n", done.stdout, flags=re.MULTILINE)

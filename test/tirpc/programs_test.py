@@ -37,7 +37,7 @@ class Programs(harness.Case):
         return process
 
     def addresses(self, server, line):
-        """The two that it prints in lines like that."""
+        """The two addresses that it prints in lines like that."""
         return [server.wait_for_line(line).split()[-1] for _ in range(2)]
 
     def stop(self, server):
