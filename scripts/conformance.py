@@ -174,7 +174,7 @@ def read_notes(rows, shown, findings):
             if (one in shown) == (kind == "partly"):
                 notes.setdefault(one, (kind, why))  # the first line that names it
         if kind not in KINDS:
-            findings.add(NOTES, number, f"'{kind}' is none of {', '.join(KINDS)}")
+            findings.add(NOTES, number, f"'{kind}' is not one of {', '.join(KINDS)}")
         if not named:
             findings.add(NOTES, number, f"'{pattern}' is no row of {REQUIREMENTS}")
         elif kind == "partly" and not all(one in shown for one in named):

@@ -100,7 +100,7 @@ def metrics(text):
     names = {title.lower().replace("rpc/s", "rate"): name for name, (title, _) in profile_verdict.METRICS.items()}
     wrong = [name for name in text.split(",") if name not in names]
     if wrong:
-        raise argparse.ArgumentTypeError(f"'{wrong[0]}' is none of {', '.join(names)}")
+        raise argparse.ArgumentTypeError(f"'{wrong[0]}' is not one of {', '.join(names)}")
     return [names[name] for name in text.split(",")]
 
 

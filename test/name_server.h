@@ -8,7 +8,7 @@
 
 namespace rrdk::test {
 
-// `name` has these numeric addresses, in this order; if there are none, the name does not exist.
+// `name` has these numeric addresses, in this order; without any, the name does not exist.
 void set_name(const std::string& name, std::vector<std::string> addresses);
 // Questions for `name` get no answer until it is released.
 void silence_name(const std::string& name, bool silent);

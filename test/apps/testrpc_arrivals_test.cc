@@ -33,11 +33,11 @@ TEST(Arrivals, BurstsComeAtOnce) {
     EXPECT_DOUBLE_EQ(times[i], static_cast<double>(i / 4) * 4e6) << i;
 }
 
-// An exponential distribution: its standard deviation is its mean, and gaps above the mean are 1/e
-// of all.
+// An exponential distribution: its standard deviation is its mean, and 1/e of all gaps are above
+// the mean.
 TEST(Arrivals, PoissonGapsHaveTheRightMeanAndVariance) {
   constexpr size_t kCount = 1'000'000;
-  constexpr double kMean = 20'000;  // nanoseconds, of 50000 a second
+  constexpr double kMean = 20'000;  // nanoseconds, at 50000 a second
   for (uint64_t seed : {uint64_t{0}, uint64_t{1}, test::run_seed()}) {
     std::vector<double> times = schedule(Arrivals({Kind::kPoisson}, 50'000, seed), kCount);
     double last = 0, sum = 0, squares = 0;
@@ -59,8 +59,8 @@ TEST(Arrivals, PoissonGapsHaveTheRightMeanAndVariance) {
   }
 }
 
-// Neighbours must not depend on each other: calls within equal intervals vary as much as their
-// mean.
+// Neighbours must not depend on each other: the numbers of calls within equal intervals vary as
+// much as their mean.
 TEST(Arrivals, PoissonCountsVaryAsMuchAsTheirMean) {
   constexpr size_t kIntervals = 20'000;
   constexpr double kIntervalNs = 1e6, kMean = 50;

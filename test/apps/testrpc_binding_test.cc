@@ -1,4 +1,4 @@
-// The perf program's binding says of each procedure what perf.x does.
+// The perf program's binding agrees with perf.x for each procedure.
 #include <gtest/gtest.h>
 
 #include "apps/testrpc/perf_program.h"

@@ -72,7 +72,7 @@ class Capture(harness.Case):
                 self.assertGreaterEqual(sum(counts[o] for o in kind), each * CALLS, counts)
             self.assertEqual(sum(counts[o] for o in READ_RESPONSES), packets * sum(counts[o] for o in READ_REQUESTS))
 
-    def test_a_file_that_can_not_be(self):
+    def test_an_impossible_file(self):
         process = self.run_testrpc("--self", "--engine", "null", "--count", "10", "--capture", "/nowhere/x.pcapng")
         self.assert_fails_with_one_line(process, "/nowhere/x.pcapng")
 
@@ -86,7 +86,7 @@ class Capture(harness.Case):
         server.send(signal.SIGTERM)
         self.assert_fails_with_one_line(server, "the capture is not whole: ")
 
-    def test_a_pipe_that_nobody_reads_keeps_nobody_waiting(self):
+    def test_an_unread_pipe_keeps_nothing_waiting(self):
         os.mkfifo(self.file)
         self.assert_fails_with_one_line(self.run_testrpc("--self", *CALL, "--capture", self.file), "nobody reads")
 

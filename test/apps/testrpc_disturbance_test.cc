@@ -1,4 +1,4 @@
-// What disturbs runs: gaps and what is made of them, the slowest calls, and what /proc says.
+// Disturbances of runs: gaps and their evaluation, the slowest calls, and the contents of /proc.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -12,7 +12,7 @@
 namespace rrdk::testrpc {
 namespace {
 
-// What the first line says of a connection that was lost before it was written.
+// The first line about a connection that was lost before it was written.
 TEST(Report, AConnectionThatIsGoneIsNotCalledConnected) {
   testing::internal::CaptureStdout();
   print_negotiated({});
@@ -93,8 +93,8 @@ TEST(GapWatch, TellsPollingFromOtherWork) {
   watch.start(now);
   watch.look(now);
   EXPECT_EQ(watch.totals().count(GapKind::kOwnWork), 0u);
-  // Whatever this thread did since, it did not poll; the kernel's account may be that it was not
-  // even running.
+  // Whatever this thread did since, it did not poll; according to the kernel it may not even have
+  // run.
   const GapTotals before = watch.totals();
   watch.start(Runtime::now_ns() - 50 * kMs);
   watch.after_own_work(Runtime::now_ns());
@@ -103,7 +103,7 @@ TEST(GapWatch, TellsPollingFromOtherWork) {
   for (uint64_t count : grown.counts)
     gaps += count;
   EXPECT_EQ(gaps, 1u);
-  // The first look at the counters finds what they are, and the next one that they have grown.
+  // The first look at the counters reads their values, and the next one finds that they have grown.
   watch.tick(Runtime::now_ns());
   credits = 7;
   watch.tick(Runtime::now_ns());
@@ -139,7 +139,7 @@ TEST(Outliers, EmptyRunKeepsNone) {
   EXPECT_TRUE(outliers.sorted().empty());
 }
 
-// The server is switched out again before it can tell.
+// The server is switched out again before it can report.
 TEST(Outliers, AreExplainedByGapsThatGetKnownLate) {
   auto client = std::make_unique<GapLog>();
   auto server = std::make_unique<GapLog>();
@@ -170,7 +170,8 @@ TEST_F(Explained, ByTheGapsThatFallIntoACall) {
   server->add({0, 1 * kMs, 1 * kMs, GapKind::kSwitchedOut, 1});            // before it
   server->add({10 * kMs, 14 * kMs, 4 * kMs, GapKind::kSwitchedOut, 1});    // in it
   server->add({15 * kMs, 16 * kMs, 1 * kMs, GapKind::kSwitchedOut, 1});    // again
-  client->add({9 * kMs, 11 * kMs, 2 * kMs, GapKind::kUnaccounted, 0});     // half of it in it
+  // of which half falls into the call
+  client->add({9 * kMs, 11 * kMs, 2 * kMs, GapKind::kUnaccounted, 0});
   client->add({12 * kMs, 12 * kMs + 1000, 1000, GapKind::kPageFault, 0});  // too short
   client->add({18 * kMs, 25 * kMs, 7 * kMs, GapKind::kSwitchedOut, 0});    // after it
   const Outlier call = explain(call_of(10 * kMs, 7 * kMs));
@@ -189,7 +190,7 @@ TEST_F(Explained, ByNothing) {
   EXPECT_EQ(explain(call_of(10 * kMs, 7 * kMs)).num_causes, 0u);
 }
 
-// It was due after the gap, and waited for the calls that were due in it.
+// It was due after the gap, and waited for the calls that were due during the gap.
 TEST_F(Explained, ByTheGapThatDelayedTheSchedule) {
   server->add({10 * kMs, 15 * kMs, 5 * kMs, GapKind::kSwitchedOut, 1});
   Outlier call = call_of(16 * kMs, 2 * kMs);
@@ -214,7 +215,7 @@ std::string text_of(const std::vector<OutlierPart>& parts) {
   return text;
 }
 
-// What is known of a call's time, whether as a cause or as a stage, the largest part first.
+// The known parts of a call's time, whether causes or stages, the largest part first.
 TEST_F(Explained, PartByPart) {
   client->add({14 * kMs, 19 * kMs, 5 * kMs, GapKind::kSwitchedOut, 0});
   client->add({15 * kMs, 15 * kMs, 0, GapKind::kCreditWait, 0});
@@ -223,14 +224,14 @@ TEST_F(Explained, PartByPart) {
             "cause not known 21 -, switched out 5 client, waited for a credit ? client");
   call.stamps = StampedCall{};
   call.steps[static_cast<size_t>(Step::kReply)] = 20 * kMs;
-  call.steps[static_cast<size_t>(Step::kResponse)] = 6 * kMs;  // 5 of which the client was away
+  call.steps[static_cast<size_t>(Step::kResponse)] = 6 * kMs;  // the client was away for 5 of these
   EXPECT_EQ(text_of(parts_of(call)),
             "reply 20 server, switched out 5 client, waited for a credit ? client");
-  call.total_ns += 14 * kMs;  // it was due so long before it was made
+  call.total_ns += 14 * kMs;  // it was due that long before it was made
   EXPECT_EQ(text_of(parts_of(call)),
             "reply 20 server, made late 9 client, response 6 network, switched out 5 client, "
             "waited for a credit ? client");
-  // A cause takes nothing off the other end's stages.
+  // A cause is not subtracted from the other end's stages.
   call.causes[0].at_server = true;
   call.causes[0].took_ns = 22 * kMs;
   EXPECT_EQ(text_of(parts_of(call)).substr(0, 43), "switched out 22 server, made late 12 client");

@@ -8,8 +8,8 @@ import sys
 
 import testrpc_harness as harness
 
-# Takes a CPU for 5 ms every 100 ms, by force if it may, until its input ends; then says how much of the CPU it got,
-# and how it was allowed to.
+# Takes a CPU for 5 ms every 100 ms, with real-time priority if allowed, until its input ends; then
+# reports how much of the CPU it got, and by what means.
 THIEF = """
 import os, select, sys, time
 os.sched_setaffinity(0, {int(sys.argv[1])})
@@ -73,7 +73,8 @@ class Outliers(harness.Case):
             self.skipTest(f"the thief ({how}) got {stolen:.3f} s of CPU {cpu}")
         run = result["runs"][0]
         slow = [call for call in run["outliers"] if call["total_ns"] > MS]
-        # What else runs on this machine may take a CPU away as well, and be the cause of calls.
+        # Other programs on this machine may take a CPU away as well, and be the cause of slow
+        # calls.
         named = [call for call in slow if names(call, "switched out")]
         by_thief = [call for call in named if names(call, "switched out", cpu)]
         print(f"the thief ({how}) got {stolen:.3f} s of CPU {cpu}, the {side}'s; of {len(slow)} calls above 1 ms "
@@ -127,13 +128,15 @@ class Outliers(harness.Case):
         calls = self.assert_all_right(process)["runs"][0]["outliers"]
         apart = 0
         for call in calls:
-            if "network" in call["stages"]:  # one that the server does not have any more, as it took long elsewhere
+            # one that the server no longer has, because the call took long elsewhere
+            if "network" in call["stages"]:
                 self.assertEqual(list(call["stages"]), ["wait", "post", "network", "complete"])
             else:
                 self.assertEqual(list(call["stages"]), ["wait", "post", "request", "fetch", "decode", "queue",
                                                         "handler", "reply", "response", "complete"])
             apart += abs(sum(call["stages"].values()) - call["total_ns"]) > call["total_ns"] / 2 + MS
-        # The clocks are read a moment apart from each other, in which a busy machine may do something else.
+        # The clocks are read a moment apart from each other, in which a busy machine may do
+        # something else.
         self.assertLess(apart, len(calls) / 2)
         process = self.run_testrpc("--self", "--engine", "null", "--count", "2000", "--stages", "0", "--json",
                                    self.json_path)
@@ -146,7 +149,7 @@ class Outliers(harness.Case):
         process = self.run_testrpc("--client", self.uri, "--engine", "echo", "--size", "100", "--count", "5000",
                                    "--stages", "1", "--outliers", "8", "--json", self.json_path)
         self.assertGreaterEqual(len(re.findall(r"^  \d.* handler \S+ms \(server\)", process.output, re.M)), 4)
-        # Most of the five that were slowed are no longer among the last 1024 that a core keeps.
+        # Most of the five slowed calls are no longer among the last 1024 that a core keeps.
         slowed = [call for call in self.assert_all_right(process)["runs"][0]["outliers"]
                   if call["stages"].get("handler", 0) >= 100 * MS]
         self.assertGreaterEqual(len(slowed), 4)
@@ -182,7 +185,7 @@ class Noise(harness.Case):
             self.assertIn(noise["remarks"][0], line)
         return noise
 
-    def test_of_both_ends(self):
+    def test_both_ends(self):
         noise = self.run_once("--self")
         self.assertEqual([t["side"] for t in noise["threads"]], ["client", "server"])
         self.assertIsNone(noise["threads"][0]["tcp_retransmissions"])
@@ -200,7 +203,7 @@ class Noise(harness.Case):
                                    "--json", self.json_path)
         self.assertGreater(self.assert_all_right(process)["runs"][0]["noise"]["waits"]["credit"], 0)
 
-    def test_of_a_client_alone(self):
+    def test_a_client_alone(self):
         server = self.start_server()
         noise = self.run_once("--client", self.uri)
         self.assertEqual([t["side"] for t in noise["threads"]], ["client"])

@@ -29,7 +29,7 @@ class Mistakes(harness.Case):
     def test_unknown_option(self):
         self.assert_refused("--self", "--frobnicate")
 
-    def test_slips_are_answered_with_what_was_meant(self):
+    def test_slips_are_answered_with_suggestions(self):
         for words, meant in ((["--self", "--engine", "raed"], "did you mean read?"),
                              (["--self", "--widnow", "4"], "did you mean --window?"),
                              (["--self", "-size", "4"], "did you mean --size?"),
@@ -63,7 +63,7 @@ class Mistakes(harness.Case):
             process = self.run_testrpc(role, self.uri, "--cpu", "1000")
             self.assert_fails_with_one_line(process, "CPU 1000 does not exist or is not ours to use", status=2)
 
-    def test_memory_that_can_not_be_had(self):
+    def test_unavailable_memory(self):
         process = self.run_testrpc("--server", self.uri, "--memory", "16384G")
         self.assert_fails_with_one_line(process, "17592186044416 bytes are wanted")
         process = self.run_testrpc("--server", self.uri, "--memory", "16M", "--max-size", "32M")
@@ -197,13 +197,13 @@ class Addresses(harness.Case):
     def test_an_address_is_said_once(self):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]  # bound, and nobody listens
+            port = free.getsockname()[1]  # bound, without a listener
             process = self.run_testrpc("--client", f"iwarp://127.0.0.1:{port}", *CALL)
             self.assert_fails_with_one_line(process, f"testrpc: iwarp://127.0.0.1:{port}: Connection refused")
         process = self.run_testrpc("--client", "shm:", *CALL)
         self.assert_fails_with_one_line(process, "testrpc: shm:: names no socket", status=2)
 
-    def test_addresses_that_are_none(self):
+    def test_invalid_addresses(self):
         for uri in ("shm:", "iwarp://", "iwarp://host:port", "iwarp://127.0.0.1:1?colour=red"):
             for role in ("--client", "--server", "--self"):
                 self.assert_fails_with_one_line(self.run_testrpc(f"{role}={uri}"), status=2)
@@ -292,13 +292,13 @@ class Deaths(harness.Case):
         client.wait_for_line("RPC/s")
         return client
 
-    def test_client_killed_under_load_disturbs_nobody(self):
+    def test_client_killed_under_load_disturbs_no_other(self):
         server = self.start_server("--connections", 3)
         victim = self.start_load()
         witness = self.start_load("--json", self.json_path)
         victim.send(signal.SIGKILL)
         victim.wait()
-        witness.wait_for_line("RPC/s")  # it goes on
+        witness.wait_for_line("RPC/s")  # it continues
         witness.wait_for_line("RPC/s")
         witness.send(signal.SIGINT)
         self.assert_all_right(witness)
@@ -324,7 +324,7 @@ class Deaths(harness.Case):
         self.assertLessEqual(int(errors[1]), 16)
         self.assertIn("pools whole: yes", client.output)
 
-    def test_self_that_is_killed_leaves_nothing_and_admits_nobody_else(self):
+    def test_self_that_is_killed_leaves_nothing_and_admits_no_other(self):
         testrpc = self.start(f"TMPDIR={self.folder}", harness.TESTRPC, "--self", *LOAD,
                              program="env")
         testrpc.wait_for_line("RPC/s")
@@ -380,13 +380,13 @@ class StartsThatHang(harness.Case):
         with open(path, encoding="utf-8") as file:
             return file.read()
 
-    def test_of_eal(self):
+    def test_eal(self):
         server = self.start_beside_stale_eal("--server", self.uri)
         maps = f"/proc/{server.pid}/maps"
         self.wait_for(lambda: "dpdk/rte/config" in self.text_of(maps), server)
         self.assert_ends_by(server, signal.SIGTERM, "EAL starts")
 
-    def test_of_the_server_of_self(self):
+    def test_the_server_of_self(self):
         both = self.start_beside_stale_eal("--self", *CALL)
         children = f"/proc/{both.pid}/task/{both.pid}/children"
         child = int(self.wait_for(lambda: self.text_of(children), both))
@@ -415,13 +415,13 @@ class StartsThatHang(harness.Case):
             self.assertIn(b"\4slow\4test\0", silent.recv(512))
             self.assert_ends_by(testrpc, signal.SIGTERM, what)
 
-    def test_of_listening(self):
+    def test_listening(self):
         self.assert_ends_while_a_name_is_looked_up("the server begins to listen", "--server", "iwarp://slow.test:0")
 
-    def test_of_metrics(self):
+    def test_metrics(self):
         self.assert_ends_while_a_name_is_looked_up("metrics start", "--server", self.uri, "--metrics", "slow.test:0")
 
-    def test_of_a_connection(self):
+    def test_a_connection(self):
         with socket.create_server(("127.0.0.1", 0)) as listener:
             port = listener.getsockname()[1]
             client = self.start("--client", f"iwarp://127.0.0.1:{port}", *CALL)
@@ -480,7 +480,8 @@ class Survival(harness.Case):
         server = self.start_server("--connections", 4)
         client = self.start_load("--retransmit", "--keepalive-ms", "300")
         server.send(signal.SIGSTOP)
-        client.wait_for_line("connecting again")  # it is silent, or takes no messages: who is first
+        # it is silent, or takes no messages: whichever comes first
+        client.wait_for_line("connecting again")
         server.send(signal.SIGCONT)
         self.wait_for_calls(client)
         client.send(signal.SIGINT)
@@ -525,7 +526,7 @@ class CtrlC(harness.Case):
         self.assertFalse(os.path.exists(f"/proc/{children[0]}"))
 
     def test_self_leaves_nothing_when_its_terminal_or_its_reader_goes(self):
-        # Not ignored, as they are where nohup runs this.
+        # Not ignored, as they are if nohup runs this.
         self.addCleanup(signal.signal, signal.SIGHUP, signal.signal(signal.SIGHUP, signal.SIG_DFL))
         for number in (signal.SIGHUP, signal.SIGPIPE, signal.SIGTERM):
             process = self.start("--self", "--engine", "null", "--duration", "600")
@@ -578,7 +579,7 @@ class CtrlC(harness.Case):
         self.stop_server(server)
 
     def test_a_server_without_a_terminal_reloads(self):
-        # A new session has none; with one, SIGHUP is the terminal's end.
+        # A new session has no terminal; if there is one, SIGHUP means the terminal's end.
         self.addCleanup(signal.signal, signal.SIGHUP, signal.signal(signal.SIGHUP, signal.SIG_DFL))
         for arguments in ([], ["--poll-cpus", min(os.sched_getaffinity(0)), "--idle", "adaptive"]):
             server = self.start("--wait", harness.TESTRPC, "--server", self.uri, *arguments, program="setsid")

@@ -13,7 +13,7 @@ import time
 import unittest
 
 TESTRPC = sys.argv[1] if len(sys.argv) > 1 else "testrpc"
-# Long enough for a build with sanitizers on a busy machine. Nothing waits this long when all is well.
+# Long enough for a build with sanitizers on a busy machine. Nothing waits this long if all is well.
 PATIENCE = 120
 
 

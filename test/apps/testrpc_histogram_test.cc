@@ -51,7 +51,7 @@ TEST(Histogram, PercentilesAreWithinOnePercentUpToAHundredSeconds) {
 
 TEST(Histogram, AddingIsAsIfAllHadBeenRecordedInOne) {
   Histogram all, odd, even;
-  even.add(odd);  // nothing to nothing
+  even.add(odd);  // nothing added to nothing
   EXPECT_EQ(even.min(), 0u);
   for (uint64_t v = 1; v < 100000; v += 7) {
     all.record(v);

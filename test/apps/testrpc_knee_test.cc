@@ -68,7 +68,7 @@ TEST(Knee, MayBeHigherIfEachRatePasses) {
   EXPECT_EQ(knee->doubts()[0], "each rate passed: it may be higher");
 }
 
-// Of a run that was disturbed two more are made, and the one in the middle counts.
+// A disturbed run is repeated twice, and the one in the middle counts.
 TEST(Knee, OneDisturbanceChangesNothing) {
   Made made(640);
   size_t calls = 0;

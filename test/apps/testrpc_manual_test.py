@@ -98,7 +98,7 @@ class Completion(harness.Case):
             self.skipTest("zsh is missing: apt-get install zsh")
         script = pathlib.Path(self.folder, "_testrpc")
         script.write_text(output_of(harness.TESTRPC, "--completion", "zsh"))
-        # In place of zsh's own function: what it is told of each option.
+        # Replaces zsh's own function: its arguments for each option.
         told = output_of("zsh", "-f", "-c", f"_arguments() {{ print -rl -- \"$@\" }}; . {script}").splitlines()
         self.assertIn("*--engine[", "\n".join(told))
         self.assertTrue(any(line.startswith("*--self=[") and "::" in line for line in told), told)

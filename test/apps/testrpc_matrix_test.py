@@ -11,10 +11,11 @@ if "RRDK_FEWER_SIZES" in os.environ:  # a sanitizer is slow, and sees no more in
 SMALL = "0,1,3,4,1000,1024,4096"
 ENGINES = ["null", "echo", "read", "write", "sandwich", "read2", "mixed", "callback"]
 SIZE_COUNT = SIZES.count(",") + 1
-CALLBACK_SIZES = SIZE_COUNT - (3 if "1024" in SIZES else 2)  # what does not fit inline is one size
+# messages that do not fit inline need one size only
+CALLBACK_SIZES = SIZE_COUNT - (3 if "1024" in SIZES else 2)
 WINDOWS = [1, 32]
 COUNT = 48
-# null has no sizes, and mixed takes all of them at once.
+# null has no sizes, and mixed takes all sizes at once.
 RUNS = (1 + 5 * SIZE_COUNT + 1 + CALLBACK_SIZES) * 2
 
 

@@ -96,7 +96,7 @@ class Json(harness.Case):
                                   "--json", self.json_path, "--csv", table, "--repeat", "2")
         self.assert_status(client, 1)
         run = self.result()["runs"][0]
-        # Of no call there is no latency: 0 would be the best of all.
+        # Without a call there is no latency: 0 would be the best of all.
         self.assertEqual(run["latency_ns"], dict.fromkeys(LATENCY_KEYS))
         self.assertEqual([one["p50_ns"] for one in run["repetitions"]], [None, None])
         with open(table, encoding="utf-8", newline="") as file:
@@ -119,7 +119,7 @@ class Json(harness.Case):
         self.assertRegex(err, r"null +- +1 +\d+")
         self.assertEqual(os.listdir(self.folder), [])
 
-    def test_what_stdout_is_by_another_name_is_stdout(self):
+    def test_another_name_of_stdout_is_stdout(self):
         status, out, err = self.split(*QUICK, "--json", "/proc/self/fd/1")
         self.assertEqual(status, 0, err)
         self.assertEqual(json.loads(out)["tool"], "testrpc")
@@ -158,7 +158,7 @@ class Json(harness.Case):
             self.assertEqual(json.load(file)["tool"], "testrpc")
         self.assertEqual(sorted(os.listdir(self.folder)), ["host", "result.json"])
 
-    def test_what_a_full_disk_does_not_take_is_on_stdout(self):
+    def test_results_beyond_a_full_disk_are_on_stdout(self):
         done = self.run_with_mounts('mount -t tmpfs -o size=4k none "$1" && echo old >"$1/result.json" && "$2" --self '
                                     '--engine null --count 10 --json "$1/result.json"; echo " status $?"; '
                                     'ls "$1"; cat "$1/result.json"')
@@ -232,7 +232,7 @@ class Json(harness.Case):
         self.assertEqual(sum(n for _, n in run["histogram"]), 1000)
         self.assertEqual(run["histogram"][-1][0], run["latency_ns"]["max"])
 
-    def test_a_file_that_can_not_be_written_is_an_error(self):
+    def test_a_file_that_cannot_be_written_is_an_error(self):
         process = self.run_testrpc("--self", "--engine", "null", "--count", "10", "--json",
                                    f"{self.folder}/none/result.json")
         self.assert_fails_with_one_line(process, "none/result.json", status=2)
@@ -248,7 +248,7 @@ class Loops(harness.Case):
 
     def test_open_loop_above_capacity_ends_and_counts_what_it_did_not_make(self):
         # Megabytes with every byte checked, one at a time: of the ten million calls that are due
-        # there is time for a few thousand, and to make them all would take half an hour.
+        # there is time for a few thousand, and making all would take half an hour.
         process = self.run_testrpc("--self", "--engine", "read", "--size", "1M", "--verify", "--window", "1",
                                    "--rate", "10000000", "--duration", "1", "--json", self.json_path)
         run = self.assert_all_right(process)["runs"][0]
@@ -262,16 +262,17 @@ class Loops(harness.Case):
         self.assertRegex(row, r"^read +1M +1 +10000000 +[\d.]+ +\d+( +([\d.]+(us|ms|s)|-)){4}$")
 
     def test_open_loop_of_a_core_that_sleeps(self):
-        # How well it wakes up is for test_runtime's ApplicationTimers; here no call gets lost in it.
+        # How well it wakes up is tested by test_runtime's ApplicationTimers; here no call gets lost
+        # in it.
         process = self.run_testrpc("--self", "--engine", "null", "--rate", "200", "--duration", "1", "--idle",
                                    "adaptive", "--json", self.json_path)
         run = self.assert_all_right(process)["runs"][0]
         self.assertEqual(run["calls"], 200)
 
     def test_open_loop_counts_the_wait_of_calls_that_start_late(self):
-        # One call in flight, and each holds a megabyte to verify: a million calls a second are
-        # far out of reach, and the last ones wait for most of the run. Without their wait half of
-        # the calls would take a hundredth of the run at most.
+        # One call in flight, and each holds a megabyte to verify: a million calls a second are far
+        # out of reach, and the last ones wait for most of the run. Without their wait half of the
+        # calls would take a hundredth of the run at most.
         process = self.run_testrpc("--self", "--engine", "read", "--size", "1M", "--verify",
                                    "--window", "1", "--rate", "1000000", "--count", "200",
                                    "--json", self.json_path)
@@ -285,12 +286,12 @@ class Loops(harness.Case):
                                   "--count", "10")
         self.assert_status(client, 1)
         self.assertIn("refused by the perf program", client.output)
-        # It is a mistake: one call finds that out, and nobody takes the refusals for throughput.
+        # It is an error: one call finds that out, and the refusals are not counted as throughput.
         self.assertRegex(client.output, r"read +128K +1 +!0 ")
         self.assertRegex(client.output, r"ERRORS in read 128K w=1: \d refused")
         self.stop_server(server)
 
-    def test_on_one_cpu_nobody_is_probed(self):
+    def test_on_one_cpu_nothing_is_probed(self):
         cpu = min(os.sched_getaffinity(0))
         self.start_server()
         process = self.start("-c", cpu, harness.TESTRPC, "--client", self.uri, "--engine", "null",
@@ -532,7 +533,7 @@ class Interactive(harness.Case):
         terminal.send("set engine null,re\t\t")
         terminal.wait_for("read2")
         terminal.send("\x03")
-        terminal.send("set ver\t\t\t")  # verify, what both values begin with, and both
+        terminal.send("set ver\t\t\t")  # verify, the common beginning of both values, and both
         terminal.wait_for(r"\son\s+off\s")
 
     def test_unfinished_commands_list_what_there_is(self):
@@ -645,7 +646,7 @@ class Interactive(harness.Case):
         server.wait_for("idle-timeout.*never")
         client = Terminal(self, "--client", self.uri, "-i")
         client.wait_for("testrpc> ")
-        # A client makes a call at once, so that nobody takes it for one that never will.
+        # The client makes a call at once, so that it is not taken for a client that never will.
         server.type("show procedures")
         server.wait_for(r"NULL of perf +1 +0 ")
         server.type("set idle-timeout 1")

@@ -99,7 +99,7 @@ TEST(Plan, Nfs3DrawsItsSizesInOneRun) {
   plan = make_plan(o);
   EXPECT_EQ(plan[0].sizes, (std::vector<uint32_t>{5, 7}));
   EXPECT_EQ(plan[1].engine->name, std::string("null"));
-  EXPECT_GE(largest_size(plan), 64u << 10);  // listings have their room, too
+  EXPECT_GE(largest_size(plan), 64u << 10);  // listings have their space, too
 }
 
 TEST(Options, WithoutDividerAllAreOurs) {
@@ -297,7 +297,7 @@ TEST(Options, SetCanUndoItsChanges) {
   EXPECT_FALSE(o.faults);
 }
 
-// Completion offers what is accepted, and no value that is not.
+// Completion offers the accepted values, and no others.
 TEST(Options, ValuesThatAreOfferedAreTaken) {
   for (const std::string& name : settable_options()) {
     for (const std::string& value : values_of(name)) {
@@ -335,7 +335,7 @@ TEST(Plan, OneRunPerEngineSizeAndWindow) {
   EXPECT_GT(o.duration_s, 0);
 }
 
-// What no client and no server could hold in flight is not tried.
+// Windows that no client and server could hold in flight are not tried.
 TEST(Plan, TheStandardRunsOfManyConnectionsAreSmaller) {
   for (const char* connections : {"1", "100", "9000", "65536"}) {
     SCOPED_TRACE(connections);
@@ -365,7 +365,7 @@ TEST(Values, ThatAreOutOfRangeAreToldTheRange) {
   EXPECT_EQ(parse({"--client", "shm:/x", "--memory", "1T"}).value().memory, uint64_t{1} << 40);
 }
 
-// testrpc's user knows nothing of the library's structures.
+// testrpc's user does not know the library's structures.
 TEST(Errors, NameOptionsOfTestrpc) {
   EXPECT_EQ(in_own_words("raise MemoryOptions::bytes, or lower credits or backward_credits"),
             "raise --memory, or lower --credits or --backward-credits");

@@ -51,12 +51,12 @@ TEST(Pattern, AnItemInPiecesIsReadInOrder) {
 }
 
 TEST(Crc32c, IsCastagnoliWithBothXors) {
-  std::string_view digits = "123456789";  // the check value that CRC catalogues give
+  std::string_view digits = "123456789";  // the check value in CRC catalogues
   EXPECT_EQ(crc32c(std::as_bytes(std::span(digits))), 0xe3069283u);
   EXPECT_EQ(crc32c(std::span<const std::byte>()), 0u);
 }
 
-// A page that can be read, and one behind it that can not.
+// A readable page, and an unreadable one behind it.
 class TwoPages {
  public:
   TwoPages() { mprotect(pages_ + size_, size_, PROT_NONE); }

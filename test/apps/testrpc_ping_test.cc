@@ -48,7 +48,7 @@ TEST(Ping, LetsASideGoThatWasStoppedAnywhere) {
   action.sa_handler = hold;
   struct sigaction before;
   ASSERT_EQ(sigaction(SIGUSR2, &action, &before), 0);
-  // A busy machine may stop us, too, for longer than we are patient, before the other side is held.
+  // A busy machine may stop us, too, for longer than our patience, before the other side is held.
   uint64_t patience = kMs;
   for (int times_held = 0; times_held < kTimes;) {
     held = let_go = false;

@@ -20,7 +20,7 @@ FOLDER = TEST.parent / "scripts/prometheus"
 RULES = FOLDER / "rrdk-alerts.yml"
 DASHBOARD = json.loads((FOLDER / "rrdk-dashboard.json").read_text(encoding="utf-8"))
 MISSING = "{} is not installed (Debian's package prometheus)"
-# What the panels show of a server and a client between which all is well is not nothing, but for these.
+# The panels that show nothing while all is well between a server and a client.
 QUIET = {"Refused messages, by reason", "refusals_total"}
 
 

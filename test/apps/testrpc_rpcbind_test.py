@@ -17,7 +17,7 @@ import testrpc_harness as harness
 INSIDE = "RRDK_IN_NAMESPACES"
 PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 CALL = ["--engine", "null", "--count", 3]
-# Of version 4: a record mark, the header, AUTH_NONE twice.
+# A reply of version 4: a record mark, the header, AUTH_NONE twice.
 NULL_CALL = struct.pack(">11I", 1 << 31 | 40, 1, 0, 2, 100000, 4, 0, 0, 0, 0, 0)
 NAMESPACES = ["unshare", "-n", "-m", "-p", "-f", "--mount-proc"]
 
@@ -31,7 +31,7 @@ def missing():
     if not all(shutil.which(name, path=PATH) for name in ("unshare", "ip", "mount")):
         return "unshare, ip or mount is missing"
     if subprocess.run([*NAMESPACES, "true"], check=False, stderr=subprocess.DEVNULL).returncode != 0:
-        return "namespaces can not be made here"
+        return "namespaces cannot be made here"
     return ""
 
 

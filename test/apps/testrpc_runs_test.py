@@ -82,13 +82,13 @@ class Repetitions(Case):
         for line in process.output[process.output.index("latency of a call"):].splitlines():
             self.assertLessEqual(len(line), 80, line)
 
-    def test_of_an_even_number_the_median_is_between_the_two(self):
+    def test_the_median_of_an_even_number_is_between_the_two(self):
         _, runs = self.repeated("--engine", "null", "--count", "100", "--repeat", "2", "--histogram")
         times = runs[0]["repetitions"]
         self.assertAlmostEqual(runs[0]["rpc_per_s"], (times[0]["rate"] + times[1]["rate"]) / 2, delta=0.11)
         self.assertEqual(sum(calls for _, calls in runs[0]["histogram"]), 200)
 
-    def test_of_an_open_loop(self):
+    def test_an_open_loop(self):
         process, runs = self.repeated("--engine", "null", "--rate", "2000", "--count", "100", "--repeat", "2")
         self.assertEqual((runs[0]["calls_due"], runs[0]["rate"]), (200, 2000))
         self.assertRegex(process.output, r"null +- +64 +2000 +\d+ +[\d.]+% ")
@@ -129,7 +129,7 @@ class Arrivals(Case):
             self.assertEqual(run["rate"], float(rate))
             self.assertRegex(process.output, rf"\nnull +- +64 +{re.escape(shown)} +\S+ +0 ")
 
-    def test_of_a_poisson_process_the_seed_decides_how_many_calls_are_due(self):
+    def test_the_seed_of_a_poisson_process_decides_how_many_calls_are_due(self):
         process, run = self.opened("--arrivals", "poisson", "--duration", "0.5", "--seed", "77")
         self.assertEqual((run["arrivals"], run["seed"]), ("poisson", 77))
         self.assertIn("ARRIVALS in null w=64 at 2000/s: poisson, seed 77", process.output)
@@ -205,11 +205,12 @@ class Thinking(Case):
         process = self.run_testrpc("--self", "--engine", "null", *arguments, "--json", self.json_path)
         return process, self.assert_all_right(process)["runs"][0]
 
-    def test_each_call_waits_for_so_long_after_the_one_before(self):
+    def test_each_call_waits_after_the_one_before(self):
         for idle in ("yield", "adaptive"):
             process, run = self.thoughtful("--think", "20000.5", "--count", "7", "--window", "2", "--idle", idle)
             self.assertEqual((run["calls"], run["think_us"]), (7, 20000.5))
-            self.assertGreaterEqual(run["seconds"], 3 * 0.02)  # the fourth one of a place in the window
+            # the fourth one of a place in the window
+            self.assertGreaterEqual(run["seconds"], 3 * 0.02)
             self.assertIn("THINK in null w=2: 20000.5 us", process.output)
 
     def test_runs_with_a_duration_are_not_begun_again(self):
@@ -235,10 +236,10 @@ class Mixes(Case):
             self.assertEqual(choose(part["latency_ns"][what] for part in read["mix"]), read["latency_ns"][what])
         self.assertRegex(process.output, r"(?m)^read +mix +4 +\d+ ")
         self.assertIn("MIX in read mix w=4: 1K:3,8K:1", process.output)
-        # NULL calls are among those of "mixed", and have a size drawn as well.
+        # NULL calls are among those of "mixed", and a size is drawn for them as well.
         self.assertEqual(sum(part["calls_right"] for part in runs[1]["mix"]), 4000)
 
-    def test_of_repeated_runs_are_added_up(self):
+    def test_repeated_runs_are_added_up(self):
         process = self.run_testrpc("--self", "--engine", "echo", "--size", "0:1,100:1", "--count", "300", "--repeat",
                                    "3", "--json", self.json_path)
         self.assert_status(process, 0)
@@ -283,7 +284,7 @@ class Targets(Case):
         self.assertEqual(sum(served), 4 + run["warmup_calls"] + 600)
         self.assertLessEqual(abs(served[0] - served[1]), 2)
 
-    def test_one_that_is_not_there_is_named(self):
+    def test_a_missing_one_is_named(self):
         self.start_server()
         process = self.run_testrpc("--client", f"{self.uri},shm:{self.folder}/nobody", "--engine", "null", "--count", "5")
         self.assert_fails_with_one_line(process, f"{self.folder}/nobody")
@@ -294,7 +295,7 @@ class Ranks(Case):
     ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
     def built_with_mpi(self):
-        # Whoever has it fails for another reason.
+        # With MPI it fails for another reason.
         done = subprocess.run([harness.TESTRPC, "--client", f"shm:{self.folder}/nobody"], env={**os.environ, "OMPI_COMM_WORLD_SIZE": "2"},
                               stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
                               timeout=harness.PATIENCE)
@@ -390,7 +391,7 @@ class Csv(Case):
         heads = []
         for options in (["--rate", "5000", "--stages", "1"], ["--compat", "rfc5666", "--auth", "sys"],
                         ["--rpcrdma-version", "2", "--max-receive-size", "16K", "--change-receive-size", "2"],
-                        ["--faults", "send-error=1/1"]):  # of which no call comes back right
+                        ["--faults", "send-error=1/1"]):  # no call of which comes back right
             process = self.run_testrpc("--self", "--engine", "null", "--count", "20", *options, "--json", self.json_path,
                                        "--csv", self.csv_path)
             process.wait()

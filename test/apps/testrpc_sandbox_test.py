@@ -11,7 +11,7 @@ import unittest
 
 import testrpc_harness as harness
 
-# Of x86-64.
+# System call numbers of x86-64.
 NUMBERS = {"madvise": 28, "mincore": 27, "setsockopt": 54, "fcntl": 72, "flock": 73, "prctl": 157,
            "sched_setaffinity": 203, "mbind": 237, "set_mempolicy": 238, "get_mempolicy": 239,
            "timerfd_create": 283, "fallocate": 285, "eventfd2": 290, "epoll_create1": 291,
@@ -21,7 +21,7 @@ F_ADD_SEALS = 1033
 
 OPTIONAL = ["madvise", "mincore", "setsockopt", "flock", "prctl", "mbind", "set_mempolicy",
             "get_mempolicy", "perf_event_open", "getcpu", "membarrier", "statx", "rseq", "close_range"]
-# And what the message names.
+# And the name in the message.
 NEEDED = {"sched_setaffinity": "EAL did not start", "timerfd_create": "EAL did not start",
           "fallocate": "fallocate", "eventfd2": "eventfd", "epoll_create1": "epoll_create1",
           "getrandom": "getrandom", "memfd_create": "memfd_create"}
@@ -78,16 +78,16 @@ class Refused(harness.Case):
         self.assertEqual(ended.returncode, 0, f"{calls} {os.strerror(error)}: {ended.stdout}")
         self.assertIn("pools whole: yes", ended.stdout)
 
-    def test_what_a_sandbox_may_refuse(self):
+    def test_calls_that_a_sandbox_may_refuse(self):
         for call in OPTIONAL:
             self.assert_works_without([call], errno.EPERM)
 
-    def test_what_an_old_kernel_need_not_know(self):
+    def test_calls_that_an_old_kernel_may_lack(self):
         self.assert_works_without([*OPTIONAL, "clone3"], errno.ENOSYS)
-        for call in ("madvise", "membarrier"):  # they know the call, and not what it is asked for
+        for call in ("madvise", "membarrier"):  # they know the call, but not this argument
             self.assert_works_without([call], errno.EINVAL)
 
-    def test_what_is_needed_is_named(self):
+    def test_missing_calls_are_named(self):
         for call, named in NEEDED.items():
             with self.subTest(call=call):
                 ended = self.run_without([call], errno.EPERM)

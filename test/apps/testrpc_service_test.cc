@@ -1,4 +1,5 @@
-// The watchdog of a service: it is told that we are alive only while the poll cores make passes.
+// The watchdog of a service: it is told that the service is alive only while the poll cores make
+// passes.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -15,7 +16,7 @@
 namespace rrdk::testrpc {
 namespace {
 
-// Where a service manager would listen.
+// The socket at which a service manager would listen.
 class NotifySocket {
  public:
   NotifySocket() : name_("rrdk-notify-" + std::to_string(getpid())) {
@@ -35,7 +36,7 @@ class NotifySocket {
   NotifySocket(const NotifySocket&) = delete;
   NotifySocket& operator=(const NotifySocket&) = delete;
 
-  // What was told first and not taken yet; empty: nothing.
+  // The oldest message not taken yet; empty if there is no such message.
   std::string take() {
     char text[512];
     ssize_t length = recv(socket_, text, sizeof text, MSG_DONTWAIT);

@@ -1,4 +1,4 @@
-// Where the time of a call went, out of what both ends know.
+// Where the time of a call went, computed from the records of both ends.
 #include <gtest/gtest.h>
 
 #include "apps/testrpc/stages.h"
@@ -8,7 +8,7 @@ namespace {
 
 constexpr uint32_t kXid = 7, kProcedure = 1;
 constexpr uint64_t kConnection = 3;
-constexpr uint64_t kLong = 40'000'000'000;  // ticks: more than 4.29 s, what 32 bits of ns can hold
+constexpr uint64_t kLong = 40'000'000'000;  // ticks: more than 4.29 s, the limit of 32 bits of ns
 
 // A call that was made at 1000 ticks, and whose reply came `away` later.
 StampedCall call_of(uint64_t away) {

@@ -67,7 +67,8 @@ class Limits(Survival):
         self.assertRegex(server.output, r"refused per client +1\n")
 
     def test_each_connection_makes_a_call_before_the_next_one_is_made(self):
-        # When all are there it may be too late: a server closes those that have made none for long.
+        # When all are there it may be too late: a server closes connections that make no call for
+        # long.
         server = self.start_server("--max-connections-per-client", "2")
         client = self.run_testrpc("--client", self.uri, "--engine", "null", "--connections", "3")
         self.assert_fails_with_one_line(client, "rejected")
@@ -81,7 +82,7 @@ class Limits(Survival):
         self.stop_server(server)
         self.assertRegex(server.output, r"closed idle +1\n")
 
-    def test_replies_that_nobody_takes(self):
+    def test_replies_that_are_not_taken(self):
         server = self.start_server("--send-timeout", "2000", "--connections", "2")
         self.start_stopped_client(server)
         server.wait_for_line("has taken no reply for 2000 ms")

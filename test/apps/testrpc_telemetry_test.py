@@ -73,7 +73,7 @@ class Telemetry(harness.Case):
         holder.wait()
         self.stop_server(server)
 
-    def test_nobody_to_ask(self):
+    def test_no_process_to_ask(self):
         self.prefix = "rrdk-test-nobody"
         top = self.top("--once")
         self.assertEqual(top.returncode, 1)
@@ -182,7 +182,7 @@ class Telemetry(harness.Case):
         self.stop_server(server)
         self.assertNotIn("kAdaptive", server.output)
 
-    def test_what_scrapes_allocate_is_said(self):
+    def test_memory_of_scrapes_is_reported(self):
         client = self.start("--self", "--engine", "null", "--duration", "60", "--metrics", "0")
         url = client.wait_for_line("metrics at").split()[-1]
         for _ in range(2):  # the first may come before anything is measured
@@ -244,7 +244,7 @@ class Telemetry(harness.Case):
                     peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
                     peer.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
             except ConnectionError:
-                pass  # it made room
+                pass  # it made way
             if number % 50 == 1 or number == 223:
                 with urllib.request.urlopen(url, timeout=10) as answer:  # as long as Prometheus waits
                     self.assertTrue(answer.read().startswith(b"# TYPE rrdk_"))
@@ -263,7 +263,7 @@ class Telemetry(harness.Case):
             self.assertTrue(answer.read().startswith(b"# TYPE rrdk_"))
         self.stop_server(server)
 
-    def test_addresses_that_can_not_be(self):
+    def test_impossible_addresses(self):
         for address in ("nowhere", "", ":80", "host:", "host:port", "::1:80", "[]:80", "1:65536"):
             process = self.run_testrpc("--server", self.uri, "--metrics", address)
             self.assert_fails_with_one_line(process, f"'{address}' is neither PORT nor HOST:PORT", status=2)

@@ -21,7 +21,7 @@ def why_not():
     if shutil.which("bpftrace") is None:
         return "bpftrace is not installed"
     tried = subprocess.run(["bpftrace", "-e", "BEGIN { exit(); }"], capture_output=True, text=True)
-    return "" if tried.returncode == 0 else "bpftrace can not be used here: " + tried.stderr.strip().splitlines()[-1]
+    return "" if tried.returncode == 0 else "bpftrace cannot be used here: " + tried.stderr.strip().splitlines()[-1]
 
 
 class Trace(harness.Case):
@@ -96,7 +96,7 @@ class Trace(harness.Case):
         self.assertEqual(refused.returncode, 1, refused.stdout)
         self.assertEqual(refused.stderr.count("mount -t tracefs"), 1, refused.stderr)
 
-    def test_what_cannot_be_asked(self):
+    def test_unanswerable_questions(self):
         for arguments, words in (((2 ** 22 + 1, "stages"), "there is no process"),
                                  ((os.getpid(), "stages"), "has no probes of RRDK"),
                                  ((2 ** 22 + 1, "switched-out"), "there is no process")):

@@ -37,7 +37,7 @@ class Versions(harness.Case):
             *self.options(client))
         if expected is None:
             self.assert_status(process, 1)
-            # An end of draft-00 has the same code for a header that it can not read and for others.
+            # An end of draft-00 has the same code for an unreadable header and for others.
             self.assertRegex(process.output, "version|chunk error")
         else:
             version, fell_back = expected

@@ -969,7 +969,7 @@ const char* missing_and_gone_objects(const char* uri) {
     for (int k = 0; k <= i; ++k)
       BEGIN(a_connection_is_gone(&w, gone[k]));
   }
-  /* The program is destroyed before its server and its call, which keep what they need of it. */
+  /* The program is destroyed before its server and its call, which keep what they need. */
   rrdk_program_destroy(first);
   rrdk_put_opaque(rrdk_call_begin(w.call, w.program, ECHO), "text", 4);
   rrdk_call_expect_reply(w.call, 8);

@@ -149,7 +149,7 @@ struct Host {
   };
 
   static Host& of(void* context) { return *static_cast<Host*>(context); }
-  // Returns null if there is none; that was recorded, and the call is rejected.
+  // Returns null on failure, which was recorded; the call is rejected.
   static std::shared_ptr<BackwardClient> client_of(ServerCall& call, void* context) {
     auto client = call.backward_client();
     if (client)

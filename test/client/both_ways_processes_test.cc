@@ -1,4 +1,4 @@
-// Calls in both directions between two processes, and what remains when one of them is killed.
+// Calls in both directions between two processes, and the state that remains when one is killed.
 #include <cstring>
 
 #include "both_ways.h"

@@ -454,7 +454,7 @@ TEST_P(FewBuffers, EachDirectionKeepsReceives) {
     for (const OutgoingCall& call : backward)
       EXPECT_EQ(call.status, CallStatus::kOk);
 
-    // With a lower grant, all of it in use, there is a Receive for the server's calls.
+    // With a lower grant that is fully in use, there is a Receive for the server's calls.
     for (OutgoingCall& call : forward)
       submit(*a, call);
     run();

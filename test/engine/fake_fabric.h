@@ -229,7 +229,7 @@ class FakeQueuePair final : public fabric::QueuePair, public RemoteSide {
       flush();
   }
 
-  // Executes the oldest request. Returns false if there is none.
+  // Executes the oldest request. Returns false if the queue is empty.
   bool execute_one() {
     if (posted.empty())
       return false;

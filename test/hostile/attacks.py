@@ -289,7 +289,7 @@ def main():
     parser.add_argument("testrpc")
     parser.add_argument("attacks", nargs="*", metavar="ATTACK", help="names, or beginnings of names; all if none")
     parser.add_argument("--seconds", type=float, default=60, help="length of each attack (60)")
-    parser.add_argument("--recovery", type=float, default=10, help="what it held is back after so long (10)")
+    parser.add_argument("--recovery", type=float, default=10, help="what it held is back after that time (10)")
     parser.add_argument("--p99-ms", type=float, help="bound of the honest client's 99th percentile; 20 is claimed")
     parser.add_argument("--list", action="store_true")
     options = parser.parse_intermixed_args()

@@ -175,7 +175,7 @@ class Refused(Nfs3):
         self.assert_fails_with_one_line(run, "MOUNT of '/elsewhere'", "NFS3ERR_NOENT")
         self.stop_nfs_server(server)
 
-    def test_nobody_mounts(self):
+    def test_without_a_mount(self):
         server, client = self.start_nfs_server(self.uri)
         client[client.index("--nfs-mount") + 1] = 1
         run = self.run_testrpc(*client)

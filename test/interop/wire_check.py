@@ -3,9 +3,9 @@
 
     wire_check.py CAPTURE [--calls N] [--wants NAME,...] [--rpcrdma-dialect v2-04|v2-00]
 
-It must begin before the connections do. Prints what it counted. With --calls there must be so many from
-clients; with --wants none of the named numbers may be zero, such as read_chunks or long_replies. The
-dialect is what is meant by version 2.
+It must begin before the connections do. Prints its counts. With --calls, clients must have made that many
+calls; with --wants none of the named numbers may be zero, such as read_chunks or long_replies. The dialect
+is the meaning of version 2.
 """
 import argparse
 import os

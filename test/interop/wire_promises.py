@@ -15,7 +15,7 @@ PROPERTIES = (CONNPROP, REQPROP, RESPROP, UPDPROP)
 
 
 def private_data(record):
-    """(may be invalidated remotely, send size, receive size) of an MPA request or reply; {} if there is none."""
+    """(may be invalidated remotely, send size, receive size) of an MPA request or reply, or {}."""
     private = bytes.fromhex(record.get("private", ""))
     at = private.find(PRIVATE_DATA)
     if at < 0 or at + 8 > len(private):

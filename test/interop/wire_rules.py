@@ -118,7 +118,7 @@ class Stream:
         if header["msg_type"] == ERROR:
             return False
         if "direction" in header:
-            self.need(record, header["direction"] in (0, 1), "a direction that is none")
+            self.need(record, header["direction"] in (0, 1), "an invalid direction")
             self.need(record, not begins or begins[1] == (header["direction"] == 1),
                       "the message has another direction")
             return header["direction"] == 0
@@ -251,7 +251,7 @@ class Stream:
             return
         call = self.owner(record, record["stag"], "sinks")
         self.need(record, call and inside(call.sinks, record["stag"], record["offset"], record["bytes"]),
-                  "a Write to what nobody offers")
+                  "a Write to memory that is not offered")
         if call:
             call.written[record["stag"]] += record["bytes"]
 
@@ -260,7 +260,7 @@ class Stream:
         call = self.owner(record, read["srcstag"], "sources")
         self.need(record, record["qn"] == 1, "a Read Request on another queue")
         self.need(record, call and inside(call.sources, read["srcstag"], read["srcto"], read["rdmardsz"]),
-                  "a Read of what nobody offers")
+                  "a Read of memory that is not offered")
         if call:
             self.reads.setdefault((record["client"], read["sinkstag"]), []).append((read, call))
 
@@ -274,7 +274,7 @@ class Stream:
                     self.need(record, record["last"], "the end of a Read Response is not marked")
                     asked.remove((read, call))
                 return
-        self.fault(record, "a Read Response that nobody asked for")
+        self.fault(record, "a Read Response without a request")
 
 
 def check_nfs(records, calls, faults):

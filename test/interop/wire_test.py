@@ -382,7 +382,7 @@ class Wrong(Wire):
         self.notice(records, {**BACKWARD_BREACHES, **PROPERTY_BREACHES})
         say(True, wire_promises.BACKWARD_SUPPORT, wire_promises.GENERAL)(records)
         breach, words = BACKWARD_BREACHES["a chunk"]
-        breach(records)  # it is none any more
+        breach(records)  # it no longer is a breach
         self.assertNotIn(words, {text for _, text in wire_rules.check(records)[0]})
 
     def test_wrong_bytes_are_seen(self):

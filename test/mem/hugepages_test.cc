@@ -37,7 +37,7 @@ TEST(Hugepages, ShortfallNamesTheMissingPagesAndTheCommand) {
   EXPECT_THAT(text, HasSubstr("sysctl vm.nr_hugepages=106"));
 }
 
-// Each machine has the same memory, and a different part of it is reserved as hugepages.
+// Each machine has the same memory, and reserves a different part as hugepages.
 TEST(Hugepages, NeverShrinkTheDefaultBudget) {
   constexpr uint64_t kAll = uint64_t{24} << 30;
   const uint64_t without = share_of(0, {.bytes = kAll, .source = "a machine"}).bytes;

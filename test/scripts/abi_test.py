@@ -70,7 +70,7 @@ class Abi(unittest.TestCase):
         self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
         self.assertIn(text, run.stdout)
 
-    def test_what_breaks_programs(self):
+    def test_changes_that_break_programs(self):
         renewed = self.check("--renew")
         self.assertEqual(renewed.returncode, 0, renewed.stdout + renewed.stderr)
         self.assertNotIn("secret", (self.root / "test/data/librrdk.abi").read_text())

@@ -148,7 +148,7 @@ class Affected(unittest.TestCase):
         self.assertEqual(self.chosen("test"), set())
         self.assertEqual(self.chosen("test", "HEAD~1"), {"base"})
 
-    def test_what_needs_more_than_this_machine_is_named(self):
+    def test_tests_beyond_this_machine_are_named(self):
         self.write("drivers/verbs/probe.cc", "// new\n")
         self.assertEqual(self.chosen("elsewhere"), {"verbs"})
 

@@ -58,7 +58,7 @@ class Bind(unittest.TestCase):
         size = 4 + 6 * 8 + (4 + 8) + (4 + 4) + 4 + (4 + 2 * 4) + 8
         self.assertEqual(self.lines(text + program("s F(void) = 1;")), [f"0x20000001 2 1 reply {size}"])
 
-    def test_room_for_what_has_no_bound(self):
+    def test_space_for_unbounded_items(self):
         text = "struct s { opaque a<>; /* DDP-eligible */ };" + program("void F(s) = 1;")
         self.assertEqual(self.lines(text), ["0x20000001 2 1 args s.a 4M"])
         self.assertEqual(self.lines(text, "--largest", "64K"), ["0x20000001 2 1 args s.a 65536"])

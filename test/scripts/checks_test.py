@@ -244,15 +244,15 @@ class Checks(unittest.TestCase):
         self.assertIn("3 rows: 1 shown by tests (0 of them partly), 1 different on purpose, 1 open.", page)
         (tree.root / "test/proto/a.cc").write_text(
             '// Shows: V1-A-1\nTEST(Header, IsRight) {\n  if (bare())\n    GTEST_SKIP() << "no header here";\n}\n')
-        notes.write_text(notes.read_text() + "V1-A-1\tpartly\tOf the footer nothing is shown.\n")
+        notes.write_text(notes.read_text() + "V1-A-1\tpartly\tNothing is shown of the footer.\n")
         tree.run("conformance.py")
         self.assertEqual(tree.run("conformance.py", "--check").returncode, 0)
         page = (tree.root / "doc/conformance.md").read_text()
-        self.assertIn('Header.IsRight (skips itself with "no header here")<br>*partly*: Of the footer nothing is shown. |', page)
+        self.assertIn('Header.IsRight (skips itself with "no header here")<br>*partly*: Nothing is shown of the footer. |', page)
         self.assertIn("3 rows: 1 shown by tests (1 of them partly)", page)
         notes.write_text(notes.read_text() + "V1-A-1\topen\tLater.\nV1-B-1\tpartly\tx\nV1-C\tnever\tx\n")
         found = tree.run("conformance.py", "--check").stdout
-        for finding in ("'V1-A-1' is shown by tests", "'V1-B-1' is not shown by any test", "'V1-C' is no row", "'never' is none of"):
+        for finding in ("'V1-A-1' is shown by tests", "'V1-B-1' is not shown by any test", "'V1-C' is no row", "'never' is not one of"):
             self.assertIn(finding, found)
 
     def test_matrix_wants_the_rows_and_procedures_of_the_run(self):

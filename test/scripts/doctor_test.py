@@ -23,7 +23,7 @@ class Cpus(Hosts):
         _, out, _ = self.run_on(self.host({f"{CPU}/isolated": ""}), "--json", "-")
         self.assertEqual(json.loads(out)["to_poll"], [0, 1], "those that programs start on")
 
-    def test_cpus_that_can_not_be_had(self):
+    def test_unavailable_cpus(self):
         self.assertIn("not 9", self.not_good((), "--cpus", "2,9")[0]["found"])
         for cgroup, path in (("0::/box", "cpuset.cpus.effective"),
                              ("3:cpuset:/box", "cpuset/cpuset.effective_cpus")):
@@ -148,7 +148,7 @@ class Memory(Hosts):
         self.good("locked memory", root)
         self.only("worse", "locked memory", root | {"/proc/self/uid_map": "0 100000 65536"})
 
-    def test_what_the_kernel_does_with_memory_meanwhile(self):
+    def test_the_kernels_memory_management(self):
         defrag = "/sys/kernel/mm/transparent_hugepage/defrag"
         self.assertIn(f"echo madvise >{defrag}",
                       self.only("worse", "transparent", {defrag: "[always] defer madvise never"})["mend"])
@@ -263,7 +263,7 @@ class Rdma(Hosts):
         found = [f for f in found if f["name"] == "devices"]
         self.assertEqual((found[0]["state"], found[0]["mend"]), ("bad", "# there are: mlx5_0"))
 
-    def test_a_device_that_reaches_nobody(self):
+    def test_a_device_that_reaches_no_peer(self):
         down = {f"{IB}/ports/1/state": "1: DOWN"}
         self.assertIn("ip link set eth7 up", self.only("worse", "mlx5_0", down)["mend"])
         found = [f for f in self.not_good(down, "--uri", "verbs://0.0.0.0") if f["name"] == "mlx5_0"]
@@ -349,7 +349,7 @@ class Program(Hosts):
         self.assertEqual(self.run_on(self.host(self.BAD))[0], 3)
         self.assertEqual(self.run_on(self.host(self.BAD | self.WORSE))[0], 3)
 
-    def test_the_table_names_what_is_wrong_what_it_costs_and_what_mends_it(self):
+    def test_the_table_names_the_fault_its_cost_and_the_remedy(self):
         _, out, err = self.run_on(self.host(self.BAD | self.WORSE))
         self.assertEqual(err, "")
         self.assertRegex(out, r"(?m)^CPUs\n")
@@ -402,7 +402,7 @@ class Program(Hosts):
         self.assertIn("unknown", out)
         self.assertIn(code, (1, 3))
 
-    def test_a_file_that_can_not_be_read_is_unknown_and_named(self):
+    def test_a_file_that_cannot_be_read_is_unknown_and_named(self):
         path = "/proc/sys/net/core/somaxconn"
         found = self.only("unknown", "listen queue", {path: None, f"{path}/folder": ""})
         self.assertEqual(found["found"], f"{path}: Is a directory")

@@ -71,7 +71,7 @@ class Right(Files):
                 frames = [(p.time, p.data) for p in dump_capture.packets(path)]
                 self.assert_right(self.report(pcap(disturbed(frames))), 1796)
 
-    def test_who_knows_no_beginning_does_not_complain(self):
+    def test_without_the_beginning_there_are_no_complaints(self):
         for path in CAPTURES:
             frames = [(p.time, p.data) for p in dump_capture.packets(path)][500:]
             report = self.report(pcap(frames))
@@ -90,7 +90,7 @@ class Right(Files):
                 with self.subTest(at=at, over=kind.__name__):
                     self.assertEqual(self.said(self.report(wire.capture())), [])
 
-    def test_what_rrdk_did_not_keep_up_with(self):
+    def test_messages_that_rrdk_did_not_capture(self):
         wire = self.talk(RrdkOwn(), mixed)
         frames = [frame for i, frame in enumerate(wire.frames) if i % 3]
         wire.frames = frames
@@ -106,7 +106,7 @@ class Right(Files):
                     report = self.report(pcap(frames, snaplen=kept))
                     self.assertEqual(self.said(report), [])
                     self.assertRegex(" ".join(report.capture.notes), "packets are not whole in the capture")
-        self.assertGreater(report.whole.calls, 1000)  # 150 bytes hold what matters of most
+        self.assertGreater(report.whole.calls, 1000)  # 150 bytes hold the important part of most
 
     def test_only_one_direction(self):
         for kind in (Roce, Iwarp):
@@ -149,7 +149,7 @@ class Right(Files):
         self.assertEqual(self.said(report), [])
         self.assertRegex(report.connections[1].link.notes[0] if report.connections else "", "markers")
 
-    def test_what_the_peer_does_is_not_expected_of_own_captures(self):
+    def test_own_captures_need_not_show_the_peers_part(self):
         wire = RrdkOwn()
         t = Talk(wire)
         t.null()
@@ -223,7 +223,7 @@ class Formats(Files):
         for kind in (Roce, Iwarp, RrdkOwn):
             self.assert_right(self.report(self.talk(kind(is_v6=True), mixed).capture()), 8)
 
-    def test_what_is_no_capture(self):
+    def test_files_that_are_no_captures(self):
         for data, what in ((b"", "neither pcap nor pcapng"), (b"hello, world", "neither pcap nor pcapng"),
                            (pcap([], link_type=147), "link type is 147"), (pcap([])[:20], "first header"),
                            (pcap([]) + struct.pack("<IIII", 0, 0, 1 << 30, 1 << 30), "would have"),

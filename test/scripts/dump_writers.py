@@ -27,7 +27,7 @@ TCP, UDP = 6, 17
 PLAIN, ALLOWED = bytes.fromhex("f6ab0e1801000303"), bytes.fromhex("f6ab0e1801010303")
 
 
-# ---- what is on the wire
+# ---- frames on the wire
 
 def words(*values):
     return struct.pack(f">{len(values)}I", *values)
@@ -271,7 +271,7 @@ def statistics(order, lost):
     return block(order, 5, struct.pack(order + "III", 0, 0, 0) + options(order, (5, dropped)))
 
 
-# ---- what is said
+# ---- messages
 
 def chunk(segments):
     return words(len(segments)) + b"".join(struct.pack(">IIQ", *segment) for segment in segments)

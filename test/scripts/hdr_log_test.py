@@ -94,7 +94,7 @@ class Log(unittest.TestCase):
         expected = sorted({v if v < 2048 else v >> (v.bit_length() - 11) << (v.bit_length() - 11) for v in values})
         self.assertEqual(back, expected)
 
-    def test_what_is_no_result_is_refused(self):
+    def test_other_files_are_refused(self):
         for content, word in (("nonsense", "line 1"), ({"runs": []}, "--histogram"),
                               ({**RESULT, "runs": [{"engine": "null"}]}, "--histogram")):
             out = self.run_script(content)

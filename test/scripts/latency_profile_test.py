@@ -44,7 +44,7 @@ class Match(unittest.TestCase):
         self.assertEqual([(a[0]["window"], b[0]["window"]) for a, b in pairs], [(1, 1), (8, 8)])
         self.assertEqual(unmatched, [])
 
-    def test_what_differs_is_not_compared_and_said(self):
+    def test_differing_runs_are_named_and_not_compared(self):
         for name, value in (("dispatch", "worker"), ("rate", 1000.0), ("verify", True), ("connections", 2),
                             ("rpcrdma_version", 2), ("window", 2), ("arrivals", "poisson"), ("think_us", 50), ("engine", "write"), ("sizes", [8192])):
             with self.subTest(name):
@@ -100,8 +100,9 @@ class Remarks(unittest.TestCase):
         self.assertNotIn("host differs", text)
 
 
-# As testrpc prints a run of a call that takes 1000 ns and its --server-work, to some 1 %. Its n-th run draws the same
-# numbers every time: of comparisons of equal sides that draw others, one of a hundred finds a difference.
+# As testrpc prints a run of a call that takes 1000 ns and its --server-work, to some 1 %. Its n-th
+# run draws the same numbers every time: among comparisons of equal sides with other draws, one in a
+# hundred finds a difference.
 FAKE = f"""#!{sys.executable}
 import json, random, sys
 options = dict(zip(sys.argv[1:], sys.argv[2:]))
@@ -201,7 +202,7 @@ class Program(unittest.TestCase):
                 (["--testrpc", "/bin/echo"], "no result of testrpc"), (["--repeat", "0"], "--repeat 0"),
                 (["--fail-above", "5%"], "--fail-above is for comparisons"),
                 (["--fail-above", "0", "--compare", here, here], "no percentage"),
-                (["--gate", "p90", "--compare", here, here], "'p90' is none of"),
+                (["--gate", "p90", "--compare", here, here], "'p90' is not one of"),
                 (["--inconclusive", "pass", "--compare", here, here], "--inconclusive is for a gate"),
                 (["--against-client", "shm:/b"], "give the other one with --client"),
                 (["--against", "/bin/true", "--compare", here, here], "two things"),
@@ -247,7 +248,7 @@ class Program(unittest.TestCase):
         for text in ("These runs have no stages", "No time slices were measured", "kept none of their slowest calls"):
             self.assertIn(text, words)
 
-    def test_what_had_too_few_calls_for_a_percentile_shows_none_and_how_many_there_were(self):
+    def test_too_few_calls_for_a_percentile_show_none_and_their_number(self):
         few = {"p90": None, "p99": None, "p99.9": None}
         stage = {"calls": 7, "p50_ns": 44, "p90_ns": None, "p99_ns": None, "mean_ns": 48, "max_ns": 90}
         stages = {"every": 1, "procedures": [{"name": "READ", "calls": 9, "round_trip": {**stage, "calls": 9},
@@ -348,7 +349,7 @@ class Program(unittest.TestCase):
             self.assertIn(words, run.stdout)
             self.assertIn(words, page)
 
-    def test_in_what_the_sides_differ_is_said(self):
+    def test_differences_of_the_sides_are_named(self):
         server = {"work_ns": 0, "send_timeout_ms": 60000}
         a = result({}, options={**RESULT["options"], "server": server}, command=["testrpc", "--self", "--json", "a.json"])
         b = result({}, options={**RESULT["options"], "server": {**server, "work_ns": 1000}},

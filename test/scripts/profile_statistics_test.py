@@ -69,8 +69,8 @@ class Tables(unittest.TestCase):
         self.assertLess(abs(exact - near), 12)
 
     def test_intervals_by_hand(self):
-        # Of 2**8 ways to give signs, positive ranks sum to 3 or less in 5, so of the means of all pairs three
-        # are left out at either end: 1, 1.5 and one of the two 2.
+        # In 5 of the 2**8 ways to give signs, positive ranks sum to 3 or less, so three of the
+        # means of all pairs are left out at either end: 1, 1.5 and one of the two 2.
         interval = profile_statistics.signed_rank_interval([1, 2, 3, 4, 5, 6, 7, 8], 0.95)
         self.assertEqual(interval, (2, 4.5, 7))
         interval = profile_statistics.rank_sum_interval([1, 2, 3, 4, 5], [11, 12, 13, 14, 15], 0.95)
@@ -89,7 +89,7 @@ class Tables(unittest.TestCase):
 class Verdicts(unittest.TestCase):
     def test_equal_sides_have_a_wrong_verdict_as_rarely_as_promised(self):
         wrong = sum(told(lines(seed, 1.0)) != {profile_verdict.NONE} for seed in range(TRIALS))
-        # Of 1000 comparisons 10 may be wrong; more than 20 would be so once in 500 times.
+        # 10 in 1000 comparisons may be wrong; more than 20 would be so once in 500 times.
         self.assertLessEqual(wrong, 2 * TRIALS * (1 - profile_verdict.CONFIDENCE))
 
     def test_the_gate_passes_equal_sides(self):
@@ -122,7 +122,7 @@ class Verdicts(unittest.TestCase):
                          r"^B is slower: null, 1 in flight: RPC/s by \d+\.\d %; ")
         self.assertEqual(profile_verdict.sentence(lines(1, 1.0)), "No difference that can be told.")
 
-    def test_what_can_not_be_told_is_neither_passed_nor_failed(self):
+    def test_an_undecidable_difference_is_neither_passed_nor_failed(self):
         outcome, said = profile_verdict.gate(lines(1, 1.0), 0.1, ["rate"])
         self.assertEqual(outcome, profile_verdict.UNCERTAIN)
         self.assertRegex(said[0], "^GATE: it cannot be told whether B is more than 0.1 % slower, .*null, 1 in flight")

@@ -124,14 +124,14 @@ class RunTests(unittest.TestCase):
         (self.root / "ended").touch()
         self.assertEqual(self.run_all(), "4 passed, 0 failed, 0 skipped")
 
-    def test_one_that_fails_beside_another_is_counted(self):
+    def test_a_suite_that_fails_beside_another_is_counted(self):
         self.checkout({"long": "until [ -e failed ]; do sleep 0.02; done; sleep 1; " + PASSES,
                        "bad": "record fail bad/case 'was wrong'; touch failed"}, lanes="[long]=a [bad]=b")
         self.assertEqual(self.run_all(), "1 passed, 1 failed, 0 skipped")
         self.assertEqual(self.status, 1)
         self.assertIn("FAILED  bad/case: was wrong", self.output)
 
-    def test_one_that_does_not_come_to_its_end_is_counted(self):
+    def test_an_unfinished_suite_is_counted(self):
         for command, why in (("record pass $suite/first; exit 0", "did not come to its end (exit status 0)"),
                              ("record pass $suite/first; kill -KILL $$", "did not come to its end (exit status 137)"),
                              ("record pass $suite/first; exit 3", "did not come to its end (exit status 3)"),
@@ -143,14 +143,14 @@ class RunTests(unittest.TestCase):
                 self.assertEqual(self.status, 1)
                 self.assertIn(f"FAILED  bad: {why}", self.output)
 
-    def test_one_that_hangs_is_ended_and_counted(self):
+    def test_a_hanging_suite_is_ended_and_counted(self):
         self.checkout({"good": PASSES, "bad": "setsid sleep 1000 & echo $! >pid; record pass bad/first; wait"},
                       lanes="[good]=a [bad]=b", seconds=2)
         self.assertEqual(self.run_all(), "2 passed, 1 failed, 0 skipped")
         self.assertIn("FAILED  bad: took more than 2 s", self.output)
         self.assertTrue(gone(self.wait_for("pid")))
 
-    def test_one_that_is_killed_from_outside_is_counted(self):
+    def test_a_suite_killed_from_outside_is_counted(self):
         self.checkout({"good": "until [ -e killed ]; do sleep 0.02; done; " + PASSES,
                        "bad": "sleep 1000 & echo $! >inner; echo $PPID >container; wait"}, lanes="[good]=a [bad]=b")
         process = self.start()
@@ -162,7 +162,7 @@ class RunTests(unittest.TestCase):
         self.assertIn("FAILED  bad: did not come to its end (exit status 143)", output)
         self.assertTrue(gone(inner))
 
-    def test_what_a_signal_ends_leaves_nothing_running(self):
+    def test_a_signal_leaves_nothing_running(self):
         for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143)):
             with self.subTest(number=number):
                 stays = "setsid sh -c 'echo $$ >{0}; exec sleep 1000' & sleep 1000"
@@ -173,15 +173,16 @@ class RunTests(unittest.TestCase):
                 process.communicate(timeout=60)
                 self.assertEqual(process.returncode, status)
                 self.assertTrue(all(gone(pid) for pid in pids))
-                # The lock is free, and what was left half-done is done anew.
+                # The lock is free, and unfinished work is done anew.
                 self.assertEqual(self.run_all("--list").split()[:2], ["*", "two"])
 
-    def test_what_a_kill_leaves_behind_ends_too(self):
+    def test_leftovers_of_a_kill_end_too(self):
         self.checkout({"one": "setsid sh -c 'echo $$ >pid; exec sleep 1000' & sleep 1000"})
         process = self.start()
         pid = int(self.wait_for("pid"))
         process.kill()
-        process.communicate(timeout=60)  # its output ends when all who could write to it have ended
+        # its output ends when all processes that could write to it have ended
+        process.communicate(timeout=60)
         deadline = time.monotonic() + 60
         while not gone(pid):
             self.assertLess(time.monotonic(), deadline)

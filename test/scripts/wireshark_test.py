@@ -198,7 +198,7 @@ class Draft04(Case):
             ["8", "1,2,1", "99", "3", "", "", "", "0x00000001", "0x00000000,0x00000004", ""],
             ["9", "1", "1", "0", "", "", "", "", "", ""]])
 
-    def test_what_is_against_the_draft_is_said(self):
+    def test_breaches_of_the_draft_are_reported(self):
         rows = self.headers([fixed(1, 0) + words(2, 0) + lists() + rpc_call(1, 0),
                              fixed(1, 0) + words(REPLY, 0) + lists() + rpc_call(1, 0),
                              fixed(1, 0) + words(CALL, 0) + lists() + rpc_call(2, 0),
@@ -224,7 +224,7 @@ class Draft00(Case):
             "RDMA_ERR_VERS (1), vers_low 1, vers_high 2", "RDMA_ERR_BAD_HEADER (2)",
             "RDMA_ERR_INVAL_OPTION (3)", "unknown (4)")])
 
-    def test_what_the_other_draft_has_not(self):
+    def test_fields_that_the_other_draft_lacks(self):
         for draft, kinds in ("draft-04", (2, 3)), ("draft-00", (6, 7, 8, 9)):
             for row in self.headers([fixed(1, kind) for kind in kinds], "malformed", draft=draft):
                 self.assertNotEqual(row, [""])
@@ -319,7 +319,7 @@ class Perf(Case):
             ["READ", "2", "9223372036854775808", "65536", "0x00000001", "50", "", "", "", "", ""],
             ["READ", "2", "", "", "", "", "0", "0x0000cafe", "6", "000000000000", ""]])
 
-    def test_what_went_by_rdma(self):
+    def test_data_in_chunks(self):
         """A Position counts from the first byte of the RPC message, and each Write chunk is an item's, in order."""
         sandwich = opaque(b"head!") + words(0, 9) + opaque(b"tail")
         reads = lists([(40 + len(opaque(b"head!")) + 8, segment(1, 9, 0))])

@@ -235,7 +235,7 @@ TEST_F(Bindings, ATransformedBodyIsWholeOnBothSides) {
   for (uint32_t growth : {0u, 100u}) {
     std::vector<std::byte> echoed(9000);
     call.begin(kBinding, kEcho).put_opaque(echoed);
-    call.expect_reply(8960);  // 40 bytes short of it
+    call.expect_reply(8960);  // 40 bytes below the limit
     call.forbid_ddp(growth);
     EXPECT_EQ(call.submit_and_wait(), growth != 0 ? CallStatus::kOk : CallStatus::kChunkError);
   }

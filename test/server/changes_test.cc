@@ -201,8 +201,8 @@ TEST(ChangesOfServices, ThatRunOnceNeedACacheFromTheStart) {
   }
 }
 
-// A client that calls continuously gets the answer of an existing service, or an error that there
-// is none. No handler sees a destroyed Site (a sanitizer would report it).
+// A client that calls continuously gets the answer of an existing service, or an error that it
+// is missing. No handler sees a destroyed Site (a sanitizer would report it).
 TEST_P(Changes, HundredsUnderLoad) {
   constexpr uint32_t kChanges = 200;
   struct Asker {

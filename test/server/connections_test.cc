@@ -531,7 +531,7 @@ TEST_P(ConnectionsOver, ThatAreNotWantedHearWhy) {
 // A connection that is refused takes no other connection's place; one that is accepted but finds no
 // place is reported twice.
 TEST(ConnectionsThatAreRefused, TakeNoOtherConnectionsPlace) {
-  // Of 2048 buffers, a quarter is kept for calls.
+  // A quarter of the 2048 buffers is kept for calls.
   Told t(Cores::kEmbedded,
          {.credits = 512, .first_credits = 512, .max_connections_per_client = 100});
   auto silent = t.connect();

@@ -316,7 +316,7 @@ void End::note_properties(const Report& report) {
 
 void End::on_queue_pair_error() {
   context_.schedule.after(context_.delay(), *this, kDisconnected);
-  // The other end may hear of it when the requester has come back.
+  // The other end may notice it when the requester has come back.
   uint64_t late = session_.around().replays != nullptr ? context_.random.below(60) : 1;
   if (peer_ != nullptr)
     context_.schedule.after(late * context_.delay(), *peer_, kBreak);

@@ -178,7 +178,7 @@ std::string replay(uint64_t seed) {
   if (!broken.empty()) {
     std::printf("seed %llu: %s\n", static_cast<unsigned long long>(seed), broken.c_str());
     std::fflush(nullptr);
-    _exit(kBrokenExit);  // engines that are not idle can not be destroyed
+    _exit(kBrokenExit);  // engines that are not idle cannot be destroyed
   }
   return broken;
 }

@@ -77,7 +77,7 @@ class World final : public SessionOwner, public Actor {
   server::ReplayCounters counters_;
   server::ReplayRoom room_;
   server::ReplayCache replays_;
-  std::unique_ptr<SharedReceives> shared_receives_;  // null: there are none
+  std::unique_ptr<SharedReceives> shared_receives_;  // null: not shared
   Surroundings around_;
   Phase phase_ = Phase::kBusy;
   uint32_t submitted_ = 0;

@@ -378,7 +378,7 @@ TEST(TirpcRpcbind, TellsTheAddressTooAndNotThePortAlone) {
       "203.0.113.1." + std::to_string(port >> 8) + "." + std::to_string(port & 255));
   rpcbind_port = ntohs(at.sin6_port);
   ClientPointer client(rrdk_clnt_create("iwarp://[::1]:0", KV_PROG, KV_V1));
-  ::shutdown(listener, SHUT_RDWR);  // nobody asked
+  ::shutdown(listener, SHUT_RDWR);  // without a request
   rpcbind.join();
   rpcbind_port = 0;
   ::close(listener);

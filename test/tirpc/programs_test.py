@@ -118,7 +118,7 @@ class KvProgram(Programs):
         self.assert_status(server, 1)
         self.assertIn("/nowhere/at.all", server.output)
 
-    def test_nobody_serves(self):
+    def test_without_a_server(self):
         status, output = self.ask(self.uri, "list")
         self.assertEqual(status, 1)
         self.assertIn("kv_client: RPC: ", output)
