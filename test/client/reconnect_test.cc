@@ -428,7 +428,7 @@ TEST_P(Reconnecting, CallsEndOnceAfterAll) {
 // Breaks the connection under a call with a deadline until the call ends. Returns how often.
 uint64_t breaks_until_the_deadline(uint32_t timeout_ms) {
   using Clock = std::chrono::steady_clock;
-  constexpr int kPasses = 100;  // in one of them, a core sees which deadlines have passed
+  constexpr int kPasses = 100;  // in one pass a core checks which deadlines have passed
   SurvivalWorld world({.reconnect = at_once(), .retransmit = true});
   world.connect();
   open_window(*world.connection);

@@ -556,7 +556,7 @@ TEST_F(ClientsProperties, AnswersToRequestsAreToldFromRepliesByTheirType) {
   EXPECT_EQ(counters().size_requests_refused, 0u);
 }
 
-// Calls, CONNPROP, REQPROP and UPDPROP together, all of them unanswered for as long as allowed:
+// Calls, CONNPROP, REQPROP and UPDPROP together, all unanswered for as long as allowed:
 // only the XID of an error tells which message it answers.
 // Shows: V2D4-POP-15
 TEST_F(ClientsProperties, ItsRequestsHaveDistinctXids) {

@@ -91,7 +91,7 @@ TEST(Grants, ADipMakesNoOverruns) {
   for (int i = 0; i < 8; ++i)
     EXPECT_FALSE(call()) << i;
   // Short dips, while all of these are outstanding: the peer learns of each with its answer and has
-  // called again before. However many there are, none of them lasts.
+  // called again before. However many there are, none lasts.
   for (int dips = 0; dips < 20; ++dips) {
     for (uint32_t credits : {2u, 8u}) {
       grant.configure(credits);

@@ -339,7 +339,7 @@ TEST_F(Shares, ResultsInBuffersCount) {
   EXPECT_EQ(reader.end.held.size(), 2u);
 }
 
-// If call objects are scarce, a client has its share of them, however many calls it has made.
+// If call objects are scarce, a client has a share, however many calls it has made.
 TEST_F(Shares, CallObjectsComeBackWithEachCall) {
   CallPool few(*memory, 32);
   std::vector<ServedCall*> others;

@@ -48,7 +48,7 @@ class Stage {
   // Ends everything; the test fails if pools are not whole.
   ~Stage();
 
-  // Polls all of them once.
+  // Polls all ends once.
   void pass();
   void passes(uint32_t count) {
     for (uint32_t i = 0; i < count; ++i)

@@ -29,7 +29,7 @@ class Listener final : public RegionListener {
 
 constexpr int kGoodSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE;
 
-// Memory of the application: a sealed memfd and a mapping of it.
+// Memory of the application: a sealed memfd, mapped.
 class ApplicationMemory {
  public:
   ApplicationMemory(size_t bytes, int seals) : bytes_(bytes) {

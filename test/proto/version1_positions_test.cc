@@ -98,7 +98,7 @@ TEST(Version1Positions, LongCallHasItsMessageInThePositionZeroChunk) {
 
 // Shows: V1-LONG-05, V1-RL-08
 TEST(Version1Positions, PositionZeroChunkIsTheReducedStream) {
-  // 100 bytes, with a chunk of 8 after 40 of them and one of 4 at their end.
+  // 100 bytes, with a chunk of 8 bytes at byte 40 and one of 4 at the end.
   EXPECT_EQ(of_nomsg(join({read_entry(0, 100), read_entry(40, 8), read_entry(108, 4)})),
             Verdict::kOk);
   EXPECT_EQ(of_nomsg(join({read_entry(0, 100), read_entry(40, 8), read_entry(112, 4)})),

@@ -71,7 +71,7 @@ class Roce(Wire):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self.psn = [0xFFFFF0, 0x7FFFFF]  # one of them comes around
+        self.psn = [0xFFFFF0, 0x7FFFFF]  # one wraps around
         if self.with_management:
             self.connect()
 

@@ -875,7 +875,7 @@ TEST(Turns, LostConnectionsStayUntilTheirTurn) {
   site.until([&] { return site.server->stats()[Counter::kWaitsTurn] == kClients * (kCalls - 1); });
   for (auto& client : clients)
     client->disconnect();
-  // In one pass the core sees that they have closed, and then handles all of them at once: too many
+  // In one pass the core sees that they have closed, and then handles all at once: too many
   // for each to have had its turn.
   site.poll();
   EXPECT_LT(site.service.runs, kClients * kCalls * 3 / 4) << "too few wait";

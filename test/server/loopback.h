@@ -69,7 +69,7 @@ struct Keeper {
     std::lock_guard lock(mutex);
     return calls.size();
   }
-  // Answers all of them, from the calling thread.
+  // Answers all kept calls, from the calling thread.
   void release() {
     std::vector<ServerCall> mine;
     {

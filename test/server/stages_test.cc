@@ -29,7 +29,7 @@ constexpr Passed kWay[] = {
     {"called", Stage::kCalled, true},       {"ended", Stage::kEnded, true},
 };
 
-// Server and client have their own runtimes, so that only one of them is made slow.
+// Server and client have their own runtimes, so that only one is made slow.
 class Stages : public testing::Test {
  protected:
   static RuntimeOptions sampling(RuntimeOptions options) {

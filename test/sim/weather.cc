@@ -68,7 +68,7 @@ Weather::Weather(Random& random) {
     tick_ns = 1'000'000;  // an end that waits for buffers of others looks again at each tick
 }
 
-// Shared by thousands of connections: few calls on each, and faults that hit all of them.
+// Shared by thousands of connections: few calls on each, and faults that hit all connections.
 void Weather::gather(Random& random) {
   lines = random.between(1'000, 2'000);
   calls = 3 * lines;

@@ -2,7 +2,7 @@
 // other, each of which may be killed at any instruction.
 //
 // Execution number i writes record i % kRecords, which is not in use yet, and then stores i + 1
-// into the count. That store is the effect and the record of it in one: a record is valid if its
+// into the count. That store is the effect and its record in one: a record is valid if its
 // number is below the count. So a call has been executed and recorded, or neither.
 #pragma once
 

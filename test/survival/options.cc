@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* kModes[] = {"kill", "break", "all"};
 constexpr uint32_t kMostConnections = 10'000;  // in all
-constexpr uint64_t kMostCalls = 40'000;        // on all of them: a journal has 65536 records
+constexpr uint64_t kMostCalls = 40'000;        // on all connections: a journal has 65536 records
 
 // Returns false if it is not a number from 1 on.
 bool take(const std::string& value, uint32_t& number) {

@@ -304,7 +304,7 @@ TEST_F(Crowd, QueuedDataArrivesWholeAndInOrder) {
       next += next % 6 == 4 ? 1 : 5;
     }
     EXPECT_GE(next, posted);
-    // The end comes while some of them are in progress; copied Sends are not reported.
+    // The end comes while some Sends are in progress; copied Sends are not reported.
     peer_.finish();
     ASSERT_TRUE(until([&] { return pair_.server.has_event(EventType::kDisconnected); }));
     pair_.server.events.clear();

@@ -124,7 +124,7 @@ TEST_F(RawClient, MessagesInAnyPiecesArriveWhole) {
   }
 }
 
-// Otherwise each of them would need its own system call, and a poll makes only a few.
+// Otherwise each segment would need its own system call, and a poll makes only a few.
 TEST_F(RawClient, SmallSegmentsOfALargeMessageAreTakenTogether) {
   constexpr uint32_t kSegments = 40;
   connect();
