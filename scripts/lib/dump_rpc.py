@@ -279,6 +279,19 @@ PROGRAMS = {key: (name, procedures.split()) for key, name, procedures in (
     ((PERF_CALLBACK, 1), "perf callback", "NULL ECHO"))}
 
 
+# NFSv4 (RFC 8881 section 16): operations by number, and the length of those that only prepare others; None: opaque.
+NFS4_FIRST = 3
+NFS4_OPERATIONS = """ACCESS CLOSE COMMIT CREATE DELEGPURGE DELEGRETURN GETATTR GETFH LINK LOCK LOCKT LOCKU LOOKUP LOOKUPP
+    NVERIFY OPEN OPENATTR OPEN_CONFIRM OPEN_DOWNGRADE PUTFH PUTPUBFH PUTROOTFH READ READDIR READLINK REMOVE RENAME RENEW
+    RESTOREFH SAVEFH SECINFO SETATTR SETCLIENTID SETCLIENTID_CONFIRM VERIFY WRITE RELEASE_LOCKOWNER BACKCHANNEL_CTL
+    BIND_CONN_TO_SESSION EXCHANGE_ID CREATE_SESSION DESTROY_SESSION FREE_STATEID GET_DIR_DELEGATION GETDEVICEINFO
+    GETDEVICELIST LAYOUTCOMMIT LAYOUTGET LAYOUTRETURN SECINFO_NO_NAME SEQUENCE SET_SSV TEST_STATEID WANT_DELEGATION
+    DESTROY_CLIENTID RECLAIM_COMPLETE ALLOCATE COPY COPY_NOTIFY DEALLOCATE IO_ADVISE LAYOUTERROR LAYOUTSTATS
+    OFFLOAD_CANCEL OFFLOAD_STATUS READ_PLUS SEEK WRITE_SAME CLONE GETXATTR SETXATTR LISTXATTRS REMOVEXATTR""".split()
+NFS4_PREPARE = {"SEQUENCE": 32, "PUTFH": None, "PUTPUBFH": 0, "PUTROOTFH": 0, "SAVEFH": 0, "RESTOREFH": 0}
+RPCSEC_GSS = 6
+
+
 @dataclass(slots=True)
 class Rpc:
     xid: int
@@ -288,6 +301,7 @@ class Rpc:
     procedure: int = 0
     status: str = ""  # of a reply
     results: int | None = None  # where they begin, in a reply that has some
+    operation: str = ""  # what a COMPOUND of NFSv4 is for, as far as it is in the capture
 
 
 def rpc_of(data):
@@ -298,8 +312,35 @@ def rpc_of(data):
     if kind == REPLY:
         return Rpc(xid, kind, **reply_of(data))
     if kind == CALL and len(data) >= 24:
-        return Rpc(xid, kind, *struct.unpack_from(">III", data, 12))
+        rpc = Rpc(xid, kind, *struct.unpack_from(">III", data, 12))
+        if (rpc.program, rpc.version, rpc.procedure) == (NFS, 4, 1):
+            rpc.operation = nfs4_operation(data)
+        return rpc
     return Rpc(xid, kind)
+
+
+def nfs4_operation(data):
+    """The first one that does not only prepare others, or else the last; empty: it cannot be seen."""
+    reader, name = Reader(data, len(data)), ""
+    reader.at = 24
+    try:
+        if reader.word() == RPCSEC_GSS:  # the operations may be encrypted
+            return ""
+        reader.opaque()  # the credential
+        reader.word()
+        reader.opaque()  # the verifier
+        reader.opaque()  # the tag
+        reader.word()  # the minor version
+        for _ in range(reader.word()):
+            number = reader.word() - NFS4_FIRST
+            name = NFS4_OPERATIONS[number] if 0 <= number < len(NFS4_OPERATIONS) else f"operation {number + NFS4_FIRST}"
+            if name not in NFS4_PREPARE:
+                break
+            length = NFS4_PREPARE[name]
+            reader.opaque() if length is None else reader.take(length)
+    except (Ended, Unseen):
+        return ""
+    return name
 
 
 # RFC 5531 section 9.
@@ -325,6 +366,8 @@ def procedure_name(rpc):
     """Of a call; "?" where it is not in the capture."""
     if rpc is None or rpc.kind != CALL or not rpc.program:
         return "?"
+    if rpc.operation:
+        return f"NFSv4 {rpc.operation}"
     name, procedures = PROGRAMS.get((rpc.program, rpc.version), (f"{rpc.program}v{rpc.version}", ()))
     return f"{name} {procedures[rpc.procedure] if rpc.procedure < len(procedures) else rpc.procedure}"
 

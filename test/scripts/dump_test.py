@@ -17,7 +17,7 @@ from dump_writers import (BEGIN, CAPTURES, NFS_WRITE, SINK, STEP, Files, Iwarp, 
                           SCRIPT, backward, block, connprop, interface, mixed, opaque, packet_block, pcap, pcapng,
                           propset, read_back, read_call, read_results, receives, reply_body, rrdk_dump,
                           section, statistics, subset, words, write_call)
-from lib import dump_capture  # found by dump_writers
+from lib import dump_capture, dump_rpc  # found by dump_writers
 from lib.dump_rpc import CONNPROP, DONE, MSG, MSGP, NFS, NOMSG, OPTIONAL, REQPROP, RESPROP, UPDPROP
 
 RANDOM_VARIANTS = 300
@@ -313,6 +313,25 @@ class Program(Files):
         self.assertRegex(output, r"credits 8 -> 8  20 us  RDMA_ERROR ERR_CHUNK\n")
         self.assertRegex(output, r"0x00000008 .* no reply\n")
         self.assertIn("  1 x V1-CREDIT-05: the grant is not zero when nothing is in progress\n", output)
+
+    def test_nfs4_goes_by_the_operation_that_is_not_there_to_prepare(self):
+        sequence, putfh, root, save, getattr4 = words(53) + bytes(32), words(22) + opaque(b"handle"), words(24), words(32), words(9)
+        none = words(0, 0)
+
+        def name(*operations, count=None, credential=none):
+            body = opaque(b"tag") + words(1, len(operations) if count is None else count) + b"".join(operations)
+            call = words(1, 0, 2, NFS, 4, 1) + credential + none + body
+            return dump_rpc.procedure_name(dump_rpc.rpc_of(call))
+
+        self.assertEqual(name(sequence, putfh, words(25), bytes(24)), "NFSv4 READ")
+        self.assertEqual(name(sequence, root, getattr4 + words(0), words(10)), "NFSv4 GETATTR")
+        self.assertEqual(name(sequence, putfh, save, putfh, words(29)), "NFSv4 RENAME")
+        self.assertEqual(name(sequence), "NFSv4 SEQUENCE")
+        self.assertEqual(name(words(75)), "NFSv4 REMOVEXATTR")
+        self.assertEqual(name(words(4711)), "NFSv4 operation 4711")
+        for unseen in (name(), name(sequence, putfh, count=3), name(sequence[:9]), name(words(22, 1 << 31)),
+                       name(words(25), credential=words(6, 0)), name(count=1 << 31)):
+            self.assertEqual(unseen, "NFSv4 COMPOUND")
 
     def test_parts(self):
         _, summary, _ = self.text("--summary", self.path)
