@@ -34,6 +34,8 @@ def run(name, main, failed=2):
         return failed
     for stream in filter(None, (sys.stdout, sys.stderr)):
         stream.reconfigure(errors="rrdk-plain")
+    # argparse forgets what it could not print, unless that comes to light at the end.
+    sys.stdout.reconfigure(write_through=False)
     try:
         try:
             return main()

@@ -34,7 +34,9 @@ class Output(unittest.TestCase):
         self.program.write_text("program P { version V { int F(int) = 1; } = 1; } = 0x20000001;")
         self.tools = [["hdr-log.py", self.result], ["rrdk-dump.py", CAPTURE], ["rrdk-doctor.py"],
                       ["rrdk-bind.py", self.program],
-                      ["rrdk-top.py", "--help"], ["latency-profile.py", "--from", PROFILE, "--out", self.out],
+                      *([tool, "--help"] for tool in ("rrdk-top.py", "rrdk-dump.py", "rrdk-doctor.py", "rrdk-trace.py",
+                                                      "rrdk-bind.py")),
+                      ["latency-profile.py", "--from", PROFILE, "--out", self.out],
                       ["latency-profile.py", "--compare", PROFILE, PROFILE, "--out", self.out]]
 
     def run_tool(self, tool, *arguments, **options):
