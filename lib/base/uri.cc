@@ -37,6 +37,14 @@ bool take_scheme(std::string_view& rest, std::string& scheme) {
   return true;
 }
 
+// fe80::/10
+bool is_link_local(std::string_view host) {
+  const auto is_one_of = [&](size_t i, std::string_view set) {
+    return i < host.size() && set.find(host[i]) != std::string_view::npos;
+  };
+  return is_one_of(0, "fF") && is_one_of(1, "eE") && is_one_of(2, "89aAbB") && host.find(':') == 4;
+}
+
 // Splits `authority` into host and port text. Returns a description of the fault, or an empty
 // string.
 std::string split_authority(std::string_view authority, std::string& host, std::string_view& port) {
@@ -50,6 +58,11 @@ std::string split_authority(std::string_view authority, std::string& host, std::
     host = authority.substr(1, bracket - 1);
     if (host.empty())
       return "there is no host between the brackets";
+    const size_t zone = std::min(host.find('%'), host.size());
+    if (is_link_local(host) && zone == host.size())
+      return "a link-local address needs its interface, as in //[fe80::1%eth0]:20049";
+    if (host.size() > zone + 3 && host.compare(zone, 3, "%25") == 0)
+      host.erase(zone + 1, 2);  // RFC 6874 writes it so
     end = bracket + 1;
     if (end < authority.size() && authority[end] != ':')
       return "after the bracket a port (\":20049\") may follow and nothing else";

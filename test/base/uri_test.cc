@@ -43,6 +43,9 @@ INSTANTIATE_TEST_SUITE_P(
                     GoodUri{"iwarp://host.example", "iwarp", "host.example", std::nullopt, ""},
                     GoodUri{"iwarp://host:65535/export/a", "iwarp", "host", 65535, "/export/a"},
                     GoodUri{"rdma://[fe80::1%eth0]:20049", "rdma", "fe80::1%eth0", 20049, ""},
+                    GoodUri{"rdma://[FEB0::1%25eth0]", "rdma", "FEB0::1%eth0", std::nullopt, ""},
+                    GoodUri{"rdma://[fe80::1%25]", "rdma", "fe80::1%25", std::nullopt, ""},
+                    GoodUri{"rdma://[fec0::1]", "rdma", "fec0::1", std::nullopt, ""},
                     GoodUri{"rdma://[::1]", "rdma", "::1", std::nullopt, ""}));
 
 TEST(Uri, QueryKeepsNamesValuesAndOrder) {
@@ -82,6 +85,8 @@ INSTANTIATE_TEST_SUITE_P(
                     BadUri{"iwarp://host:65536", "port"}, BadUri{"iwarp://host:-1", "port"},
                     BadUri{"iwarp://host:20x", "port"}, BadUri{"iwarp://::1:20049", "brackets"},
                     BadUri{"rdma://[::1:20049", "not closed"}, BadUri{"rdma://[]:1", "no host"},
+                    BadUri{"rdma://[fe80::1]:1", "needs its interface"},
+                    BadUri{"rdma://[Fe9f::]", "needs its interface"},
                     BadUri{"rdma://[::1]20049", "after the bracket"},
                     BadUri{"iwarp://root@host:1", "user names"},
                     BadUri{"shm:/a\nb", "control character"}));
