@@ -11,7 +11,10 @@
 namespace rrdk::testrpc {
 namespace {
 
+constexpr char kCtrlA = 1;  // to the beginning of the line
 constexpr char kCtrlC = 3;
+constexpr char kCtrlK = 11;  // deletes up to the end of the line
+constexpr char kCtrlU = 21;  // deletes all of it; DPDK's line editor does not have it
 constexpr const char* kText = "testrpc> ";
 
 int put_char(rdline*, char c) {
@@ -61,7 +64,10 @@ bool Prompt::read(int timeout_ms, const std::function<bool()>& until) {
   pollfd input = {STDIN_FILENO, POLLIN, 0};
   while (poll(&input, 1, timeout_ms) > 0) {
     char c;
-    if (::read(STDIN_FILENO, &c, 1) != 1 || !take(c))
+    const ssize_t got = ::read(STDIN_FILENO, &c, 1);
+    if (got == 0 && !terminal_)
+      take('\n');  // the last line of a file may lack its end
+    if (got != 1 || !take(c))
       return false;
     if (until())
       return true;
@@ -79,6 +85,10 @@ bool Prompt::take(char c) {
       rdline_newline(line_, kText);
     }
     return true;
+  }
+  if (c == kCtrlU) {
+    rdline_char_in(line_, kCtrlA);
+    c = kCtrlK;
   }
   int outcome = rdline_char_in(line_, c);
   if (outcome == RDLINE_RES_VALIDATED)

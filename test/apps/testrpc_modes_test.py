@@ -667,6 +667,25 @@ class Interactive(harness.Case):
         terminal.type("quit")
         terminal.wait_for("pools whole: yes")
 
+    def test_ctrl_u_forgets_the_line(self):
+        terminal = Terminal(self, "--server", self.uri, "-i")
+        terminal.wait_for("testrpc> ")
+        terminal.send("show stats\x1b[D\x1b[D\x15")
+        terminal.type("show cores")
+        terminal.wait_for("core 0: 0 connections")
+        terminal.type("quit")
+        terminal.wait_for("pools whole: yes")
+        self.assertNotIn("unknown command", terminal.text)
+
+    def test_the_last_line_of_a_file_needs_no_end(self):
+        commands = os.path.join(self.folder, "commands")
+        with open(commands, "w", encoding="utf-8") as file:
+            file.write("show limits\nshow cores")
+        with open(commands, encoding="utf-8") as file:
+            server = self.start("--server", self.uri, "-i", "--idle", "adaptive", stdin=file)
+            self.assert_status(server, 0)
+        self.assertIn("core 0: 0 connections", server.output)
+
     def test_the_end_of_input_quits(self):
         server = self.start_server()
         client = self.start("--client", self.uri, "-i")  # its input is empty
