@@ -12,11 +12,12 @@ CalledProgram::CalledProgram(uint32_t core, std::string target, const Binding& b
       target_(std::move(target)),
       program_(binding.program),
       version_(binding.version) {
-  procedures_.reserve(binding.procedures.size() + 1);
+  const size_t size = std::min(binding.procedures.size(), kMostProcedures);
+  procedures_.reserve(size + 1);
   const auto add = [&](uint32_t number) {
     procedures_.push_back({number, rpc::name_of(binding, number), {}, {}});
   };
-  for (const ProcedureBinding& bound : binding.procedures)
+  for (const ProcedureBinding& bound : binding.procedures.first(size))
     add(bound.procedure);
   if (procedures_.empty() || procedures_.back().number != kOtherProcedures)
     add(kOtherProcedures);
@@ -47,7 +48,8 @@ CalledProgram* CalledPrograms::of(uint32_t core, const std::string& target,
       all_, [&](const auto& one) { return one->is_of(core, target, binding); });
   if (found != all_.end())
     return found->get();
-  if (all_.size() >= kMost)
+  const auto of_core = [core](const auto& one) { return one->core() == core; };
+  if (std::ranges::count_if(all_, of_core) >= static_cast<ptrdiff_t>(kMost))
     return nullptr;
   return all_.emplace_back(std::make_unique<CalledProgram>(core, target, binding)).get();
 }

@@ -50,6 +50,7 @@ class CalledProgram {
     return core_ == core && program_ == binding.program && version_ == binding.version &&
            target_ == target;
   }
+  uint32_t core() const noexcept { return core_; }
   void add_to(std::vector<CalledStats>& all) const;
 
  private:
@@ -59,6 +60,8 @@ class CalledProgram {
     engine::Durations call;
     std::array<base::Count, kCalledSteps.size()> step_ns;
   };
+
+  static constexpr size_t kMostProcedures = 64;
 
   Procedure& find(uint32_t number) noexcept;
 
@@ -71,7 +74,7 @@ class CalledProgram {
 
 class CalledPrograms {
  public:
-  static constexpr size_t kMost = 64;  // a program can call any number of servers
+  static constexpr size_t kMost = 64;  // of a core: a program can call any number of servers
 
   // Returns an object that is never destroyed, or null if there are too many. Any thread.
   CalledProgram* of(uint32_t core, const std::string& target, const Binding& binding);

@@ -377,6 +377,7 @@ TEST(CalledProcedures, AreSummedOverCoresAndBounded) {
     all.of(0, std::to_string(i), binding);
   EXPECT_EQ(all.of(0, "one more", binding), nullptr);
   EXPECT_NE(all.of(0, "shm:a", binding), nullptr);
+  EXPECT_NE(all.of(1, "one more", binding), nullptr) << "another core";
 }
 
 }  // namespace
