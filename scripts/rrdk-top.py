@@ -148,7 +148,7 @@ def upper_end_ns(bucket):
 
 
 def percentile_ns(buckets, percent):
-    """None: nothing was measured."""
+    """Returns None if nothing was measured."""
     left = sum(buckets) * percent / 100
     if not left:
         return None
@@ -224,7 +224,7 @@ def difference(before, after):
 
 
 def pools(metrics):
-    """Of each size class: buffers, free ones, and the low-water mark."""
+    """The number of buffers of each size class, how many are free, and the low-water mark."""
     sizes = sorted({tuple(map(int, m.split("/")[1:])) for m in metrics if m.startswith("pool_buffers/")})
     return [{"size": size, "node": node,
              **{key: metrics.get(f"pool_buffers{suffix}/{size}/{node}", 0)
@@ -314,7 +314,7 @@ def fit(sections, height):
 
 
 def screen(pid, name, now, most_connections, size=None):
-    """`size`: of the terminal. None: all of it."""
+    """The lines of a screen, cut to the size of the terminal, or all lines without a size."""
     head = f"{name}, process {pid}: {count(now['calls_per_s'])} calls/s, " \
            f"{sum(c['connections'] for c in now['cores'])} connections; of the last {now['seconds']:.1f} s"
     sections = [cores_of(now), procedures_of(now), called_of(now), waits_of(now),
@@ -359,7 +359,7 @@ class Terminal:
         print(text, end="", flush=True)
 
     def wait(self, seconds):
-        """False: q was pressed."""
+        """Returns False if q was pressed."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             if not self.keys:

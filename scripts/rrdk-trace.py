@@ -7,7 +7,7 @@
 
 --seconds N ends it after N seconds (default: Ctrl-C); --print shows bpftrace's program and runs nothing.
 Needs root, bpftrace, and a build with probes (systemtap-sdt-dev). The process is not changed and need not be
-restarted; while nobody asks, a probe is one comparison. Calls are those that it samples (Runtime::stamp_every(),
+restarted; without a tool attached, a probe is one comparison. Calls are those that it samples (Runtime::stamp_every(),
 testrpc --stages N): one in 16, unless it says otherwise. doc/telemetry.md describes the probes.
 """
 import argparse

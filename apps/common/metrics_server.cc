@@ -314,7 +314,7 @@ Socket listen_at(const addrinfo& at, uint16_t port) {
 
 // At each address of the host that is this machine's, at one port.
 Result<std::vector<Socket>> listen_at(const Address& address) {
-  const std::string where = "metrics can not be served at " + address.host + ":" + address.port;
+  const std::string where = "metrics cannot be served at " + address.host + ":" + address.port;
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;

@@ -20,7 +20,7 @@ namespace {
 constexpr std::string_view kOwners[] = {"server", "client", "core", "pool", "procedure"};
 constexpr std::string_view kRefusal = "refusal_";
 
-// Refusals are one family, with their reasons as a label.
+// All refusals form one family, in which the reason is a label.
 Family family_of(std::string_view owner, const Stats::Value& one) {
   const std::string_view name = one.info->name;
   const std::string prefix = std::string(owner) + "_";
@@ -37,7 +37,7 @@ class Collection {
  public:
   explicit Collection(std::vector<Family>& families) : families_(families) {}
 
-  // With these labels in front of its own.
+  // Puts `labels` in front of the labels of each sample.
   void add(std::vector<Family> families, const Labels& labels) {
     for (Family& family : families) {
       Family& its = of(family);
@@ -59,7 +59,7 @@ class Collection {
 
 void add_procedures(Collection& to, const Server& server, const std::string& number) {
   for (const ProcedureStats& p : server.procedures()) {
-    // A name can be that of two versions.
+    // Two versions of a program can have a procedure of the same name.
     to.add(families_of(p), {{"server", number},
                             {"program", std::to_string(p.program)},
                             {"version", std::to_string(p.version)},
@@ -67,10 +67,10 @@ void add_procedures(Collection& to, const Server& server, const std::string& num
   }
 }
 
-// One call in so many is timed: what turns a histogram's count into calls.
+// A reader multiplies a histogram's count by this to get the number of calls.
 Family sampling(Runtime& runtime) {
   return {{"runtime_stamp_every", Kind::kGauge, "",
-           "One call in so many is timed (Runtime::stamp_every()). 0: none."},
+           "N, where one call in N is timed (Runtime::stamp_every()). 0 times no calls."},
           {{{}, Internals::of(runtime).stamp_every, {}}}};
 }
 
@@ -209,8 +209,8 @@ Numbers numbers_of(const runtime::CalledStats& called) {
   return numbers;
 }
 
-// Clients are summed: a program can have thousands, and each label of a metric costs whoever keeps
-// it.
+// Sums all clients: a program can have thousands, and each value of a label costs memory in
+// the database.
 std::vector<Family> collect(const TelemetrySources& sources) {
   std::vector<Family> families = families_of_process();
   Collection to(families);
@@ -231,15 +231,15 @@ std::vector<Family> collect(const TelemetrySources& sources) {
   return families;
 }
 
-// The two text formats, which differ in what stands in comments.
+// The two text formats differ only in their comment lines.
 
 namespace {
 
-// Bounds of a histogram's buckets, in powers of two of nanoseconds.
+// The bounds of a histogram's buckets are powers of two of nanoseconds.
 constexpr uint32_t kLeastBound = 10, kMostBound = 34;  // 1 us to 17 s
 
-// Quotes in help texts are escaped in OpenMetrics only.
-// What is no UTF-8, such as a path in another encoding, becomes U+FFFD: a reader would refuse all.
+// Help texts have their quotes escaped in OpenMetrics only. Invalid UTF-8, such as a path in
+// another encoding, becomes U+FFFD, because a reader would reject the whole text.
 std::string escaped(const std::string& text, bool quotes = true) {
   std::string out;
   for (const char* at = text.c_str(); *at != '\0';) {
@@ -267,7 +267,7 @@ std::string labels_text(const Labels& labels, const std::string& bound = "") {
 }
 
 std::string seconds(uint64_t ns) {
-  // Not as a double: that would be written as the program's locale has it.
+  // A double would be printed with the decimal separator of the program's locale.
   char text[32];
   std::snprintf(text, sizeof text, "%" PRIu64 ".%09" PRIu64, ns / 1'000'000'000,
                 ns % 1'000'000'000);
@@ -308,7 +308,7 @@ const char* type_name(Kind kind, Format format) {
   return "gauge";
 }
 
-// What stands behind a family's name in that of its samples.
+// Returns what the names of samples have after the name of their family.
 const char* suffix_of(Kind kind) {
   return kind == Kind::kCounter ? "_total" : kind == Kind::kInfo ? "_info" : "";
 }
@@ -343,7 +343,7 @@ std::string to_text(const std::vector<Family>& families, Format format) {
 
 namespace {
 
-// The next part up to `end`, without blanks around it, which is taken from `text`.
+// Removes the part up to `end` from `text`, and returns it without the blanks around it.
 std::string_view take_part(std::string_view& text, char end) {
   const size_t at = std::min(text.find(end), text.size());
   std::string_view part = text.substr(0, at);
@@ -352,13 +352,13 @@ std::string_view take_part(std::string_view& text, char end) {
   return part.substr(0, part.find_last_not_of(" \t") + 1);
 }
 
-// `lower` has no capitals.
+// Compares without regard to case. `lower` contains no capitals.
 bool is_same(std::string_view text, std::string_view lower) {
   const auto small = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
   return std::ranges::equal(text, lower, {}, small);
 }
 
-// Thousandths; what is no number counts as 1, as if it was not there.
+// Returns the weight q in thousandths. A missing or malformed weight counts as 1.
 int weight_of(std::string_view parameters) {
   while (!parameters.empty()) {
     std::string_view value = take_part(parameters, ';');

@@ -1,5 +1,5 @@
-// A snapshot of all metrics, for every way to report them; and the Telemetry objects of this
-// process.
+// A snapshot of all metrics, which all reports are made from, and the registry of the Telemetry
+// objects in this process.
 #pragma once
 
 #include <cstdint>
@@ -29,12 +29,12 @@ using Labels = std::vector<std::pair<std::string_view, std::string>>;
 
 struct Sample {
   Labels labels;
-  uint64_t value = 0;            // of a time: nanoseconds
+  uint64_t value = 0;            // a time is in nanoseconds
   DurationHistogram times = {};  // kHistogram
 };
 
-// How much wider each bucket of a histogram is than the one before. Each bucket is a time series
-// for each procedure, so only the times that one looks at first have fine ones.
+// The ratio between neighbouring bounds of a histogram. Each bucket is a time series for each
+// procedure, so only the most important times have narrow buckets.
 enum class Buckets : uint8_t { kDouble, kFourfold };
 
 struct Description {
@@ -50,29 +50,29 @@ struct Family : Description {
   std::vector<Sample> samples;
 };
 
-// What is told of one server, client, core, size class or procedure: without labels, but for those
-// that tell apart the samples of one family.
+// The metrics of one server, client, core, size class or procedure. The only labels are those that
+// distinguish the samples of one family.
 std::vector<Family> families_of(const Stats& stats);
 std::vector<Family> families_of(const PoolAudit& pool);
 std::vector<Family> families_of(const ProcedureStats& procedure);
 std::vector<Family> families_of(const runtime::CalledStats& called);
-// Of this process: its program, its beginning, and what it uses.
+// The metrics of this process: the release of the library, start time, and resources.
 std::vector<Family> families_of_process();
 
-// The numbers of what DPDK's telemetry is asked for by itself.
+// The numbers in the answer to a question about one object (DPDK's telemetry).
 using Numbers = std::vector<std::pair<std::string, uint64_t>>;
 Numbers numbers_of(const ConnectionInfo& info);
 Numbers numbers_of(const ProcedureStats& stats);
 Numbers numbers_of(const runtime::CalledStats& called);
 
-// Of these sources, by name.
+// Collects the metrics of all sources into one family for each name.
 std::vector<Family> collect(const TelemetrySources& sources);
 
 // OpenMetrics 1.0, or Prometheus' older text format 0.0.4.
 enum class Format : uint8_t { kOpenMetrics, kPrometheus };
 std::string to_text(const std::vector<Family>& families, Format format);
-// What an Accept header of HTTP asks for: the first if it names it with a weight that is not below
-// that of "text/plain", else the other one, which every reader knows.
+// Returns the format that an Accept header of HTTP asks for: OpenMetrics if the header contains it
+// with at least the weight of "text/plain", otherwise the older format, which all readers know.
 Format format_for(std::string_view accept);
 
 }  // namespace rrdk::telemetry
@@ -88,16 +88,16 @@ struct Telemetry::Impl {
 
 namespace rrdk::telemetry {
 
-// Registers it in this process. False: its name is taken.
+// Registers the object in this process. Returns false if the name is already in use.
 bool enter(Telemetry::Impl& telemetry);
-// Waits while somebody uses it.
+// Removes the object, and waits for a command that is using it.
 void leave(Telemetry::Impl& telemetry);
 
 std::vector<std::string> names();
-// False: there is none of that name. It does not leave meanwhile.
+// Returns false if there is no object of that name. The object stays until `user` returns.
 bool use(std::string_view name, const std::function<void(const TelemetrySources&)>& user);
 
-// Makes the commands by which they are asked known to DPDK's telemetry, once in a process.
+// Registers the commands with DPDK's telemetry, once in a process.
 void register_commands();
 
 }  // namespace rrdk::telemetry

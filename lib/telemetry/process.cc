@@ -1,4 +1,4 @@
-// What is told of the process itself.
+// Metrics of the process itself.
 #include <dirent.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -25,16 +25,16 @@ uint64_t now_ns(clockid_t clock) {
   return static_cast<uint64_t>(now.tv_sec) * kSecondNs + static_cast<uint64_t>(now.tv_nsec);
 }
 
-// Since 1970. 0: /proc does not say.
+// Returns when the process started, since 1970, or 0 if /proc does not say.
 uint64_t read_start_ns() {
   const File file(std::fopen("/proc/self/stat", "re"), std::fclose);
   char text[1024] = {};
   if (file == nullptr || std::fread(text, 1, sizeof text - 1, file.get()) == 0)
     return 0;
-  // The program's name, in brackets, may have blanks and brackets.
+  // The name of the program stands in parentheses and may contain blanks and parentheses.
   const std::string_view line(text);
   const size_t behind = line.rfind(')');
-  uint64_t ticks = 0;  // the 22nd word, since the system began
+  uint64_t ticks = 0;  // the 22nd word: since boot
   if (behind == std::string_view::npos ||
       std::sscanf(text + behind + 1,
                   " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d "
@@ -71,7 +71,7 @@ uint64_t most_descriptors() {
 }  // namespace
 
 std::vector<Family> families_of_process() {
-  // Once: the clock can be set later, and a process that began at another time is another one.
+  // Read only once: when somebody sets the clock, a changed start time would look like a restart.
   static const uint64_t start_ns = read_start_ns();
   const auto one = [](const char* name, Kind kind, const char* unit, const char* help,
                       uint64_t value) {
@@ -80,14 +80,13 @@ std::vector<Family> families_of_process() {
   return {{{"build", Kind::kInfo, "", "The release of the library that runs."},
            {{{{"version", rrdk_version_string()}}, 1, {}}}},
           one("process_start_time_seconds", Kind::kGauge, "seconds",
-              "When the process began, since 1970.", start_ns),
+              "When the process started, since 1970.", start_ns),
           one("process_cpu_seconds", Kind::kCounter, "seconds",
-              "Time of CPUs that the process has used.", now_ns(CLOCK_PROCESS_CPUTIME_ID)),
+              "CPU time that the process has used.", now_ns(CLOCK_PROCESS_CPUTIME_ID)),
           one("process_resident_memory_bytes", Kind::kGauge, "bytes",
-              "Memory of the process that is resident.", resident_bytes()),
-          one("process_open_fds", Kind::kGauge, "", "File descriptors that are open.",
-              open_descriptors()),
-          one("process_max_fds", Kind::kGauge, "", "File descriptors that may be open at once.",
+              "Resident memory of the process.", resident_bytes()),
+          one("process_open_fds", Kind::kGauge, "", "Open file descriptors.", open_descriptors()),
+          one("process_max_fds", Kind::kGauge, "", "Limit of open file descriptors.",
               most_descriptors())};
 }
 

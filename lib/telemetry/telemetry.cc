@@ -31,7 +31,7 @@ struct Registry {
   std::vector<Telemetry::Impl*> entries;
 };
 
-// Never destroyed: DPDK's thread may ask until the process ends.
+// It is never destroyed, because DPDK's threads may use it until the process ends.
 Registry& registry() {
   static auto* const made = new Registry;
   return *made;
@@ -126,9 +126,9 @@ MetricsAnswer Telemetry::answer(std::string_view accept) const {
 
 }  // namespace rrdk
 
-// The commands of DPDK's telemetry (rrdk/telemetry.h). They run on its own threads, one for each
-// client of the socket. An answer has at most 256 entries and 16 KiB: connections come in pages, of
-// other lists what is beyond is left out.
+// The commands of DPDK's telemetry (rrdk/telemetry.h). DPDK runs them on its own threads, one for
+// each client of the socket. An answer has at most 256 entries and 16 KiB: connections are listed
+// in pages, and other lists are cut.
 namespace rrdk::telemetry {
 
 namespace {
@@ -136,7 +136,7 @@ namespace {
 constexpr size_t kMostEntries = 256;  // RTE_TEL_MAX_DICT_ENTRIES
 constexpr size_t kPage = 256;
 
-// "NAME,FIRST": the parts of what stands behind the command.
+// Splits the parameters of a command, such as "NAME,FIRST".
 class Arguments {
  public:
   explicit Arguments(const char* text) : left_(text != nullptr ? text : "") {}
@@ -147,7 +147,7 @@ class Arguments {
     left_.remove_prefix(end == std::string_view::npos ? left_.size() : end + 1);
     return part;
   }
-  // Nothing: it is none.
+  // Returns nothing if the next part is not a number.
   std::optional<uint64_t> next_number() {
     const std::string_view part = next();
     uint64_t value = 0;
@@ -161,7 +161,7 @@ class Arguments {
   std::string_view left_;
 };
 
-// DPDK takes letters, digits, '_' and '/' in names.
+// DPDK allows only letters, digits, '_' and '/' in names.
 std::string key_of(std::string text) {
   for (char& c : text) {
     const bool good = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
@@ -179,7 +179,7 @@ int list(Arguments&, rte_tel_data* answer) {
   return 0;
 }
 
-// Of the families that begin with a prefix, if there is one.
+// Lists the families whose names begin with the prefix, or all families without one.
 int metrics(const TelemetrySources& sources, Arguments& arguments, rte_tel_data* answer) {
   const std::string_view prefix = arguments.next();
   rte_tel_data_start_dict(answer);
@@ -258,7 +258,7 @@ int connection(const TelemetrySources& sources, Arguments& arguments, rte_tel_da
   return 0;
 }
 
-// The counts of all buckets of a DurationHistogram.
+// Adds an array with the counts of all buckets of a DurationHistogram.
 int add_buckets(rte_tel_data* answer, const char* name, const DurationHistogram& times) {
   rte_tel_data* const buckets = rte_tel_data_alloc();
   if (buckets == nullptr)
@@ -285,7 +285,7 @@ int procedures(const TelemetrySources& sources, Arguments&, rte_tel_data* answer
   return 0;
 }
 
-// By its place in the list.
+// The parameter is the place of the procedure in the list.
 int procedure(const TelemetrySources& sources, Arguments& arguments, rte_tel_data* answer) {
   const std::vector<ProcedureStats> all = procedures_of(sources);
   const uint64_t place = arguments.next_number().value_or(std::numeric_limits<uint64_t>::max());
@@ -322,7 +322,7 @@ int called_procedure(const TelemetrySources& sources, Arguments& arguments, rte_
   return add_buckets(answer, "call_buckets", all[place].call);
 }
 
-// What DPDK calls: exceptions do not cross it.
+// DPDK calls this function, so no exception may leave it.
 template <auto kCommand>
 int entry(const char*, const char* parameters, rte_tel_data* answer) {
   Arguments arguments(parameters);
@@ -346,7 +346,7 @@ void register_commands() {
   static std::once_flag once;
   std::call_once(once, [] {
     const std::tuple<const char*, telemetry_cb, const char*> commands[] = {
-        {"/rrdk/list", entry<list>, "Names of what tells of itself. No parameters"},
+        {"/rrdk/list", entry<list>, "Names of the Telemetry objects. No parameters"},
         {"/rrdk/metrics", entry<metrics>,
          "Counters and gauges that are not zero. Parameters: name, prefix of theirs (optional)"},
         {"/rrdk/connections", entry<connections>,
@@ -358,7 +358,7 @@ void register_commands() {
         {"/rrdk/called", entry<called>,
          "Names of procedures that were called of servers, and timed. Parameters: name"},
         {"/rrdk/called_procedure", entry<called_procedure>,
-         "One of them. Parameters: name, its place in that list, from 0"}};
+         "One such procedure. Parameters: name, its place in that list, from 0"}};
     for (const auto& [command, function, help] : commands) {
       if (rte_telemetry_register_cmd(command, function, help) != 0)
         base::log_warning("DPDK's telemetry does not take the command %s", command);

@@ -152,7 +152,7 @@ class Top(unittest.TestCase):
                                   env=os.environ | {"TERM": terminal, "LC_ALL": "C", "PYTHONUTF8": "0", "COLUMNS": "20"},
                                   timeout=60, check=True).stdout.decode("ascii")
             self.assertNotIn("\x1b", told)
-            self.assertEqual(told.count("PROC"), 40)  # all of them
+            self.assertEqual(told.count("PROC"), 40)  # every procedure
 
     def test_one_question(self):
         fake = FakeProcess(self)
