@@ -34,8 +34,9 @@ def expressions():
 def examples():
     """The questions in the documentation."""
     text = (TEST.parent / "doc/telemetry.md").read_text(encoding="utf-8")
-    block = text.partition("Some questions")[2].split("```")[1]
-    return [(line, line) for line in block.splitlines() if line and not line.startswith("#")]
+    section = re.search(r"^## Prometheus and Grafana$(.*?)^## ", text, re.M | re.S)[1]
+    queries = section.split("```\n")[-2]
+    return [(line, line) for line in queries.splitlines() if line and not line.startswith("#")]
 
 
 class Prometheus(harness.Case):
