@@ -1,5 +1,5 @@
-// Plain calls that are served where they lie (service/plain_calls.h): what a peer, a handler and a
-// program may rely on there as everywhere else. A client of raw messages sends calls of one burst;
+// Plain calls that are served in place (service/plain_calls.h): what a peer, a handler and a
+// program may rely on there as everywhere else. A client of raw messages sends calls in one burst;
 // the server's core is polled here.
 #include <algorithm>
 #include <functional>
@@ -18,13 +18,13 @@ namespace rrdk::loopback {
 namespace {
 
 constexpr uint32_t kRun = 1;     // word -> word
-constexpr uint32_t kAct = 2;     // -> no bytes, behind what the test wants of the handler
+constexpr uint32_t kAct = 2;     // -> no bytes, after the handler has done what the test wants
 constexpr uint32_t kBlob = 3;    // count -> opaque<>
 constexpr uint32_t kHold = 4;    // kept until the test or an action releases it
 constexpr uint32_t kRefuse = 5;  // -> never
 constexpr uint32_t kOwn = 6;     // as kRun, but not to be run twice: no plain call
 constexpr uint32_t kFetch = 7;   // count -> eligible opaque<> of memory that stays
-constexpr uint32_t kTell = 8;    // -> no bytes, behind a call to the client
+constexpr uint32_t kTell = 8;    // -> no bytes, after a call to the client
 constexpr uint32_t kMirror = 9;  // opaque<> -> the same, eligible, where it lies in the call
 constexpr uint32_t kInner = 10;  // word -> word, and it as an eligible opaque<>, where that lies
 constexpr uint32_t kWork = 11;   // as kRun, on a worker
@@ -118,7 +118,7 @@ constexpr Procedure kPlainTable[] = {
     {kWork, run, Dispatch::kWorker},
 };
 
-// Messages that core 0 has taken where they lay.
+// The number of messages that core 0 has taken in place.
 uint64_t taken_in_place(Runtime& runtime, const std::string& uri) {
   auto& impl = Internals::of(runtime);
   runtime::OpenDevice* const device = impl.open_device(*fabric::find_driver(uri).value());
@@ -145,7 +145,7 @@ class PlainCalls : public testing::Test {
 
   static constexpr uint32_t kData = 4096;  // bytes that kFetch has
 
-  // A client that says so of its Receives.
+  // A client that announces the size of its Receives.
   std::unique_ptr<RawClient> new_client(uint32_t stated_bytes = 4096) {
     auto client = std::make_unique<RawClient>(
         *ends_.memory, ends_.uri, 64,
@@ -153,7 +153,7 @@ class PlainCalls : public testing::Test {
     until(*client, [&] { return client->up(); });
     return client;
   }
-  // The same, when it has made calls until its grant and the server's memory are as they stay.
+  // The same, after calls until its grant and the server's memory no longer change.
   void settle(uint32_t stated_bytes = 4096) {
     client_ = new_client(stated_bytes);
     for (int calls = 0; calls != 64; ++calls)
@@ -183,7 +183,7 @@ class PlainCalls : public testing::Test {
   Received call(RawClient& client, uint32_t procedure, const Words& arguments = {}) {
     return answer_to(client, send(client, procedure, arguments));
   }
-  // A call of kFetch for all its data, with room for that at the key.
+  // A call of kFetch for all its data, with memory for the data at the key.
   static RawCall fetch_to(uint32_t key, const std::byte* room) {
     return {.procedure = kFetch,
             .arguments = {kData},
@@ -248,8 +248,8 @@ TEST_F(PlainCalls, EndWithTheirConnection) {
     EXPECT_EQ(answer.xid(), acting) << "nor is anything else answered there";
 }
 
-// The handler answers a call that was kept before its own, and that answer grants more: those
-// behind it do not take that back.
+// The handler answers a kept call before its own, and that answer grants more: later answers do not
+// take that back.
 TEST_F(PlainCalls, GrantWhatTheAnswersBeforeThemGrant) {
   deeds_.act = [this] { deeds_.keeper.release(); };
   uint32_t grown = 0;
@@ -274,7 +274,7 @@ TEST_F(PlainCalls, GrantWhatTheAnswersBeforeThemGrant) {
   EXPECT_GT(grown, 0u) << "or nothing was tried";
 }
 
-// The same when the grant falls, since another client makes most calls meanwhile.
+// The same if the grant falls, because another client makes most calls meanwhile.
 TEST_F(PlainCalls, GrantNoMoreThanTheAnswersBeforeThem) {
   deeds_.act = [this] { deeds_.keeper.release(); };
   uint32_t fallen = 0;
@@ -300,8 +300,8 @@ TEST_F(PlainCalls, GrantNoMoreThanTheAnswersBeforeThem) {
 
 class DrainedPlainCalls : public PlainCalls {
  protected:
-  // One whose result has been written to its client, which takes nothing for now. Then the server
-  // drains, as far as it can: another connection has closed.
+  // A call whose result has been written to its client, which takes nothing for now. Then the
+  // server drains as far as it can: another connection has closed.
   void drain(uint32_t timeout_ms) {
     settle();
     others_.push_back(new_client());
@@ -324,7 +324,7 @@ class DrainedPlainCalls : public PlainCalls {
   uint64_t connections() const { return ends_.server->stats()[Counter::kConnections]; }
 
   static constexpr uint32_t kDraining = UINT32_MAX;
-  uint32_t rest_ = kDraining;  // connections that were closed since time was up
+  uint32_t rest_ = kDraining;  // connections that were closed when the time was up
   uint32_t xid_ = 0;
   Buffer room_;
 };
@@ -368,8 +368,8 @@ TEST_F(PlainCalls, AreSeenByACaptureThatAHandlerStarts) {
   ::unlink(file.c_str());
 }
 
-// Two results of one burst that lie in what the next call of it would use again: the client looks
-// for them when both have been given.
+// The results of two calls in one burst lie in memory that the next call would use again: the
+// client checks them after both were given.
 TEST_F(PlainCalls, MayAnswerWithBytesOfTheirOwn) {
   for (const uint32_t procedure : {kMirror, kInner}) {
     settle();
@@ -422,7 +422,7 @@ class PlainCallsOfBothWays : public PlainCalls {
   }
 };
 
-// The server's own calls, and the replies to these, pass between them.
+// The server's own calls, and the replies to these, are sent in between.
 TEST_F(PlainCallsOfBothWays, AreServedInPlace) {
   settle();
   const uint64_t before = in_place();
@@ -444,7 +444,7 @@ class StalledPlainCalls : public PlainCalls {
   StalledPlainCalls() : PlainCalls({.send_timeout_ms = 50}) {}
 };
 
-// What they have written to the client holds memory of the program's until the client takes it.
+// Data written to the client holds memory of the program's until the client takes it.
 TEST_F(StalledPlainCalls, EndTheirConnectionWhenItsClientTakesNoResult) {
   settle();
   Buffer room = ends_.memory->get(kData);
@@ -455,8 +455,8 @@ TEST_F(StalledPlainCalls, EndTheirConnectionWhenItsClientTakesNoResult) {
   EXPECT_EQ(in_place(), before + 1);
 }
 
-// A handler acts amid a burst: of short calls, which have all been received, or of long ones, of
-// which its own ends where what the driver receives at once does.
+// A handler acts amid a burst of short calls, which have all been received, or of long calls, where
+// its own is the last one that the driver receives at once.
 class PlainCallsOverIwarp : public PlainCalls {
  protected:
   PlainCallsOverIwarp() : PlainCalls({}, {}, "iwarp://127.0.0.1:0") {}
@@ -548,7 +548,7 @@ class LargePlainCalls : public PlainCalls {
   LargePlainCalls() : PlainCalls({.credits = 8, .inline_size = kLarge}) {}
 };
 
-// The reply of each has a buffer for kLarge bytes while its handler runs.
+// Each reply has a buffer of kLarge bytes while its handler runs.
 TEST_F(LargePlainCalls, KeepNoLargeBufferBehindThem) {
   settle(kLarge);
   uint32_t within = 0;
@@ -563,7 +563,7 @@ TEST_F(LargePlainCalls, KeepNoLargeBufferBehindThem) {
   EXPECT_EQ(available(kLarge), idle);
 }
 
-// Nor do they take a larger class's buffers for what comes in when their own has none.
+// They do not take a larger class's buffers for arriving data either when their own class has none.
 TEST_F(PlainCalls, LeaveTheLargerClassesAlone) {
   constexpr uint32_t kOther = 65536;
   settle();
@@ -594,12 +594,12 @@ TEST_F(SampledPlainCalls, NullIsAnsweredBehindARefusedCall) {
   }
 }
 
-// Clients of one core, each under a name of its own.
+// Clients of one core, each with its own name.
 class PlainCallsOfMany : public testing::Test {
  protected:
   static constexpr uint32_t kTurn = 4;  // calls, of a client that is not alone (engine/credits.h)
 
-  // One that may have all its calls in flight, and had the core for itself.
+  // A client that may have all its calls in flight, and had the core for itself.
   std::unique_ptr<RawClient> new_client(uint64_t name) {
     auto client = site_.connect(name);
     for (uint32_t calls = 0; calls != 64; ++calls)
@@ -614,7 +614,7 @@ class PlainCallsOfMany : public testing::Test {
     send(client, procedure);
     site_.answer(client);
   }
-  // Calls that are run in one pass of the core.
+  // The number of calls that run in one pass of the core.
   uint32_t pass() {
     const uint32_t before = site_.service.runs;
     site_.runtime->poll(0);
@@ -659,7 +659,7 @@ TEST_F(PlainCallsOfMany, AreNotAloneAmongOtherCalls) {
   for (int answers = 0; answers != 16; ++answers)
     site_.answer(*plain);
 
-  // The first calls of two others, which come in one batch of completions.
+  // The first calls of two other clients, which come in one batch of completions.
   send(*one, kAppend);
   send(*two, kAppend);
   EXPECT_EQ(pass(), 2u);
@@ -667,7 +667,7 @@ TEST_F(PlainCallsOfMany, AreNotAloneAmongOtherCalls) {
   EXPECT_EQ(pass(), kTurn) << "they are not any more";
 }
 
-// What is read for a call is charged as well, and before the next one is looked at.
+// The bytes read for a call are charged as well, before the next call is looked at.
 TEST_F(PlainCallsOfMany, EndATurnByTheBytesTheyRead) {
   constexpr uint32_t kCalls = 4;
   constexpr uint32_t kChunk = 8192;
