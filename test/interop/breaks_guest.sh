@@ -3,8 +3,8 @@
 # way, which are repeated; Linux finds them in its own duplicate request cache. breaks_guest.sh BUILD
 #
 # Over the iwarp driver and siw. Not over rxe: the nfsd of 6.1 did not serve again after the first one.
-# On a busy machine it can not always be stopped after that here, either. So it runs on: this is the
-# last case of its guest.
+# On a busy machine it cannot always be stopped after that here, either. So it keeps running: this is
+# the last case of its guest.
 set -euo pipefail
 here=$(dirname -- "${BASH_SOURCE[0]}")
 . "$here/guest.sh"

@@ -21,7 +21,7 @@ wait_for() {
   done
 }
 
-# What the kernel has to say of RDMA, and of its own faults.
+# The kernel's messages about RDMA, and about its own faults.
 kernel_says() { dmesg | grep -E 'rpcrdma:|svcrdma|siw_|siw:|nfs: server|WARNING|Oops|BUG:|hung' | grep -v 'taints\|tainting' | tail -20 || true; }
 
 listens() { ss -Htln "sport = :$1" | grep . >/dev/null; }
@@ -51,7 +51,7 @@ try_nfs3() {
   [ -z "$(ls -A /export)" ] || die "left behind in /export: $(ls -A /export)"
 }
 
-# What a script leaves running would be in the way of the next one in the same guest.
+# Processes that a script leaves running would disturb the next script in the same guest.
 server=
 clean_up() {
   # shellcheck disable=SC2046 # ids
@@ -68,14 +68,15 @@ mount_rdma() {
     -o "vers=3,proto=rdma,port=$3,mountproto=tcp,mountport=$4,nolock,${5-soft,timeo=600,retrans=2}" "$2:/" "$1"
 }
 
-# client_statistics FOLDER: what Linux's client counted for a mount, one line of /proc/self/mountstats
-# whose fields xprt_rdma_print_stats() names: 4 is how often it connected, 21 the replies it refused.
+# client_statistics FOLDER: the counts of Linux's client for a mount, one line of
+# /proc/self/mountstats whose fields xprt_rdma_print_stats() names: 4 is how often it connected, 21
+# the replies it refused.
 client_statistics() {
   awk -v at="mounted on $1 with" 'index($0, at) { here = 1 } here && $1 == "xprt:" { print; exit }' /proc/self/mountstats
 }
 
-# start_memory_server BUILD URI [OPTIONS...]: ours, in the guest, MOUNT on 20048; its log is
-# /tmp/server.log.
+# start_memory_server BUILD URI [OPTIONS...]: starts nfs-memory-server in the guest, MOUNT on 20048;
+# its log is /tmp/server.log.
 start_memory_server() {
   local build=$1 uri=$2
   shift 2
@@ -89,7 +90,7 @@ record() {
   [ -z "${RRDK_RESULTS-}" ] || "$(dirname -- "${BASH_SOURCE[0]}")/matrix.py" row "$RRDK_RESULTS" "$@"
 }
 
-# Ends it, and says whether its buffers were all there.
+# Ends it, and reports whether all its buffers are back.
 stop_memory_server() {
   kill -TERM "$server"
   wait "$server" || { cat /tmp/server.log; die "nfs-memory-server ended badly"; }

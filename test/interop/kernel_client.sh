@@ -39,7 +39,7 @@ copy_and_compare() {
   rm -r "$folder"
 }
 
-# Parts of a file, over and beyond what is there, and through holes.
+# Parts of a file, over and beyond the existing data, and through holes.
 write_parts() {
   local here=$mnt/parts there=$local_copy/../parts
   for file in "$here" "$there"; do
@@ -126,7 +126,7 @@ fill_it_up() {
   rm $mnt/again
 }
 
-# How often the client connected, what it found wrong, and which kinds of chunks it used.
+# How often the client connected, the errors it found, and the kinds of chunks it used.
 check_statistics() {
   local -a f
   read -ra f < <(client_statistics $mnt)

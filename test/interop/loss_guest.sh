@@ -7,7 +7,7 @@
 # interface down and up. server-X: Linux's client at nfs-memory-server likewise, and when the server is
 # killed. There are two more. server-device: siw's device is removed under Linux's client, and made
 # again. Once, on a busy machine, the kernel did not let go of the device: the case is skipped then,
-# and nobody uses RDMA in that guest any more. client-device, which does not end: siw's device is
+# and RDMA is no longer used in that guest. client-device, which does not end: siw's device is
 # removed under nfsd.
 set -euo pipefail
 here=$(dirname -- "${BASH_SOURCE[0]}")
@@ -82,7 +82,7 @@ EOF
 
 client-nfsd() { go_on_through nfsd_stops nfsd_goes_on; }
 client-link() { go_on_through link_down link_up; }
-# The device goes when nfsd has let go of it.
+# The device is removed when nfsd no longer uses it.
 device_leaves_nfsd() {
   rdma link delete siw_lo &
   removal=$!
@@ -129,7 +129,7 @@ copies() {
   done
 }
 
-# More than so many, or none any more.
+# More than this many, or no more at all.
 copied() { [ "$(cat /tmp/copies)" -gt "$1" ] || ! kill -0 $copying; }
 
 # copy_through LOSS RECOVERY: Linux's client copies to our server all the time.
@@ -154,8 +154,8 @@ copy_through() {
 server-link() { copy_through link_down link_up; }
 server-device() { copy_through device_gone device_back; }
 
-# The files are in memory and die with the server; the mount lives on, and what was there is gone, not
-# other than it was.
+# The files are in memory and are lost with the server; the mount lives on, and the files are gone,
+# not changed.
 server-kill() {
   mount_ours
   head -c 3000001 /dev/urandom >/tmp/copied

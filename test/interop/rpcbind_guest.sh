@@ -23,7 +23,7 @@ stop_server() {
   server=
 }
 
-# What rpcinfo, which is no part of ours, says is listed of the program under a netid: its address.
+# The address that rpcinfo, an independent tool, shows for the program under a netid.
 listed() { rpcinfo 127.0.0.1 | awk -v p=$program -v n="$1" '$1 == p && $2 == 1 && $3 == n { print $4 }'; }
 
 # NETID is HOST.P1.P2, or nothing.
@@ -95,7 +95,7 @@ wait_for 60 nfs-memory-server grep -q 'listening on' /tmp/server.log
 timeout --foreground 180 "$testrpc" --client iwarp://127.0.0.1 --engine nfs3 --nfs-mount 20048 --nfs-calls null --nfs-names 0 --count 20
 kill $nfs
 wait $nfs || { cat /tmp/server.log; die "nfs-memory-server ended badly"; }
-# On the other hand, for the program that is listed:
+# On the other hand, for the listed program:
 [ "$(tcpdump -nr /tmp/asked.pcap 2>/dev/null | wc -l)" = 0 ] || die "rpcbind was asked"
 call iwarp://127.0.0.1 --rpcbind
 kill -INT $capture

@@ -44,7 +44,7 @@ kernel=()
 
 vm() { "$root/scripts/vm/run" "${kernel[@]}" "$@"; }
 
-# A TCP port that nobody has at the moment.
+# A TCP port that is free at the moment.
 free_port() {
   python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
 }
@@ -59,7 +59,7 @@ wait_until() {
   done
 }
 
-# What one of `cases` does in the guest, a FOLDER shared with this machine.
+# The part of one of `cases` in the guest, with a FOLDER shared with this machine.
 guest_command() {
   local name=$1 folder=$2
   printf 'export RRDK_RESULTS=%q; ' "$folder/rows"
@@ -72,7 +72,7 @@ guest_command() {
   esac
 }
 
-# What of it is left for this machine to do.
+# The part that is left for this machine.
 on_the_host() {
   local name=$1 folder=$2 wants=read_chunks,write_chunks,reply_chunks,invalidations
   [ "$name" = wire ] || return 0

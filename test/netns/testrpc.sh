@@ -62,7 +62,7 @@ start() { # NAME NAMESPACE ARGUMENT...
   pid=$!
   started+=("$pid")
 }
-# Until a command succeeds, which it does soon, or there is something wrong.
+# Waits until a command succeeds, which is soon unless something is wrong.
 await() { # WHAT COMMAND...
   local end=$((SECONDS + 20))
   until "${@:2}"; do
@@ -83,16 +83,16 @@ verify() {
 
 # --- the case silence: hosts that are gone, and processes that are only stopped ---
 
-# In both directions more is under way than TCP takes, and none of it in chunks: a peer that takes no
-# more keeps nobody from ending an answered call.
+# In both directions more is in flight than TCP takes, and nothing in chunks: a peer that takes no
+# more does not keep an answered call from ending.
 inline=(--inline 16K --credits 64)
 call() { # NAME URI [ARGUMENT...]: without end
   start "$1" "$near" --client "$2" "${inline[@]}" --chunk-threshold 16K --engine echo --size 12K --window 64 \
     --verify --timeout 60000 --warmup 0.001 --duration 600 "${@:3}"
   await "$1 makes calls" has_said "$1" '^echo 12K'
 }
-# Which of TCP's timers runs for connections (ss(8)): "on", something was not acknowledged; "persist",
-# the other end has no room.
+# Which of TCP's timers runs for connections (ss(8)): "on": something was not acknowledged;
+# "persist": the other end has no space.
 timer_runs() { # NAMESPACE PORTS TIMERS
   ip netns exec "$1" ss -tnoH state established "$2" | grep -Eq "timer:.($3),"
 }
@@ -133,7 +133,7 @@ silence() {
   call stopped-client 'iwarp://127.0.0.1:20051?silence=3'
   client=$pid
   stop_process "$client" 'sport = :20051'
-  # One connection has calls under way, the other one is idle.
+  # One connection has calls in flight, the other one is idle.
   call cut-client "$cut" --connections 2 --active 1
   ip -n "$far" link set veth0 down
   await 'the client waits for an acknowledgement' timer_runs "$near" 'dport = :20049' 'on|persist'

@@ -6,7 +6,7 @@
 # Two things must not happen over siw, and on a slow machine they would:
 #
 # - A client that comes too early. siw refuses it in rdma_connect(), and rping then joins a thread that
-#   waits for a completion, of which there is none: the process never ends. (Over rxe an event says that
+#   waits for a completion that never comes: the process never ends. (Over rxe an event says that
 #   it was refused, and rping ends.) So the client starts when the server listens.
 # - A first message that comes too early. siw_accept() sends the MPA reply, and only then makes the
 #   socket's data the queue pair's. What arrives in between stays in the socket until more comes, and
