@@ -1,8 +1,8 @@
-// A whole call over shared memory, in three arrangements. The server has a poll core of its own and
-// the client is polled here. Or both ends are polled here in turn: no cache line crosses between
-// cores, which shows what the software alone costs. Or the same with handlers on a worker, beside
-// items that cross two bare rings.
-// scripts/call-cost.py counts the instructions and cache lines of `counted`.
+// A whole call over shared memory, in three arrangements. The server has its own poll core and the
+// client is polled here. Or both ends are polled here in turn: no cache line crosses between cores,
+// which shows what the software alone costs. Or the same with handlers on a worker, beside items
+// that cross two bare rings. scripts/call-cost.py counts the instructions and cache lines of
+// `counted`.
 #include <benchmark/benchmark.h>
 #include <unistd.h>
 

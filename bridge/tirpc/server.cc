@@ -580,7 +580,7 @@ void rrdk_svc_exit(void) {
   Service& service = Service::get();
   service.ends.store(true, std::memory_order_release);
   const uint64_t one = 1;
-  // If the eventfd is full, the write fails, but the loop is woken all the same.
+  // If the eventfd is full, the write fails, but the loop is woken anyway.
   [[maybe_unused]] auto written = ::write(service.wake, &one, sizeof one);
   errno = error;
 }

@@ -1,4 +1,4 @@
-// The open loop's schedule on a clock of its own, against what queueing theory says.
+// The open loop's schedule on a simulated clock, compared with queueing theory.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -254,7 +254,7 @@ TEST(Schedule, ALostConnectionTakesItsShareWithIt) {
   EXPECT_TRUE(schedule.full());
 }
 
-// As of MPI's ranks: each has a schedule of its own.
+// As for MPI's ranks: each has its own schedule.
 TEST(Schedule, RanksTakeTurns) {
   constexpr int kRanks = 4;
   for (ArrivalPattern pattern : {ArrivalPattern{}, ArrivalPattern{Kind::kBurst, 3}}) {

@@ -1,4 +1,4 @@
-// EAL can be started once in a process: each of these runs in a child of its own.
+// EAL can be started once in a process: each of these tests runs in its own child.
 #include "rrdk/eal.h"
 
 #include <gtest/gtest.h>

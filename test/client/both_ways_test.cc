@@ -374,7 +374,7 @@ TEST(BothWaysOptions, ACallBehindALongAnswerInACallbackFollowsIt) {
   many.submit();
   world.until([&] { return world.guest.keeper.kept() == 1; });
   for (int calls = 0; calls != 16; ++calls)
-    world.plus();  // until nothing changes between calls any more
+    world.plus();  // until nothing more changes between calls
   struct Callback {
     Guest& guest;
     Word next;
@@ -401,7 +401,7 @@ TEST(BothWaysOptions, ServicesComeBeforeTheFirstConnection) {
   EXPECT_EQ(late.error().code, Errc::kInvalidArgument);
 }
 
-// The Receives for replies are part of what a connection takes.
+// The Receives for replies are part of a connection's needs.
 TEST(BothWaysOptions, AConnectionWithoutRoomForRepliesIsRefused) {
   LogLines log;
   auto memory = make_memory();  // 2048 buffers, of which a quarter is kept for calls

@@ -83,7 +83,7 @@ TEST(Client, CallsThatWaitGoOutBehindTheAnswerThatLetsThem) {
     const uint64_t before = calls();
     pass(kClients)();
     wait_until([&] { return calls() == before + 1; }, pass(kServers));
-    pass(kServers)();  // what it has answered leaves by then
+    pass(kServers)();  // its answer leaves by then
     wait_until([&] { return first.ended() == 1; }, pass(kClients));
     wait_until([&] { return calls() == before + 2; }, pass(kServers));
     ends.until([&] { return second.ended() == 1; });

@@ -50,7 +50,7 @@ TEST(OnThePollCore, WaitingAndConnectingAreRefused) {
   }
 }
 
-// Polls a core once, so that the core belongs to this thread, and no more, until it is let go.
+// Polls a core once, so that the core belongs to this thread, and then waits until it is released.
 class Sleeper {
  public:
   explicit Sleeper(Runtime& runtime)
@@ -127,8 +127,7 @@ TEST(UnpolledCore, ALateEndDoesNotEndTheNextWait) {
     Call call(*connection);
     Call::Impl& inner = Internals::of(call);
     std::atomic<bool> gave_up = false;
-    std::atomic<bool> again =
-        false;  // the core has passed where the call is not in flight any more
+    std::atomic<bool> again = false;  // the core has noticed that the call is no longer in flight
     std::atomic<CallStatus> second = CallStatus::kTimeout;
     const size_t kept = world.keeper.kept();
     std::thread waiter([&] {

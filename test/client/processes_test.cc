@@ -33,7 +33,7 @@ void run_client(const std::string& uri) {
   pause();  // until it is killed
 }
 
-// Not a test of its own: what the other process does.
+// Not a test: the role of the other process.
 TEST(OtherProcess, Runs) {
   const char* role = std::getenv(kRole);
   if (role == nullptr)

@@ -475,7 +475,7 @@ TEST_F(ClientsProperties, HaveReceivesFromTheStartWhereFewRepliesAreExpected) {
 // Shows: V2D4-POP-18, V2D4-POP-27, V2D4-PROP-20, V2D4-PROP-24, V2D4-INL-03
 TEST_F(ClientsProperties, CallsAreAsLargeAsTheServersReceives) {
   connect(Speaks::kTwo, {.credits = 8, .send_size = 4096});
-  EXPECT_TRUE(goes_inline(1000 - 44));  // the first one, and what is told
+  EXPECT_TRUE(goes_inline(1000 - 44));  // the first one, and the announced properties
   EXPECT_FALSE(goes_inline(4097 - 44));
   peer_side->say(Wire{70, 2, 0, kConnProp, 1, 1, 4, 4096, 0});
   EXPECT_TRUE(end->engine->request_receive_size(8192));

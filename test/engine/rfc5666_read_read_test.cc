@@ -89,7 +89,7 @@ TEST_F(ReadRead, ResultsInWriteChunksAndResultsThatAreReadGoTogether) {
   EXPECT_EQ(dones(), 1u);
 }
 
-// Replies that no call waits for any more are still acknowledged.
+// Replies for which no call waits are still acknowledged.
 TEST_F(ReadRead, ACallThatIsCancelledWhileItIsReadLeavesNothingBehind) {
   connect();
   serve({}, {{20000, true}});
@@ -155,7 +155,7 @@ TEST_F(ReadRead, DonesAreWithinTheCredits) {
   }
 }
 
-// Outside the mode a Read list in a reply is refused, and a reply without room is an error.
+// Outside the mode a Read list in a reply is refused, and a reply without space for it is an error.
 // Shows: V1-DONE-01, V1-RL-13
 TEST_F(ReadRead, OnlyBothEndsInTheModeDoIt) {
   for (bool server : {false, true}) {

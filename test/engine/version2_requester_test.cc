@@ -322,7 +322,7 @@ TEST_F(Version2Requester, MessagesThatAreNoAnswerChangeNothing) {
 // How the answer to a call with two Read chunks or two Write chunks changes the next call.
 class Limits : public Version2Requester {
  protected:
-  // Two eligible arguments of 2000 bytes, and room for two results.
+  // Two eligible arguments of 2000 bytes, and buffers for two results.
   void submit_large(OutgoingCall& call) {
     offer(call);
     Encoder e(call.message, *memory, 1024, 1u << 20);
@@ -460,7 +460,7 @@ TEST_F(Limits, AResultWithoutRoomComesInTheReply) {
 }
 
 // Two calls wait to be sent again behind a third one, whose memory is not fenced yet. They end
-// together, and the callback of the first cancels the second: neither counts any more.
+// together, and the callback of the first cancels the second: neither counts afterwards.
 TEST_F(Limits, CallsThatEndBeforeTheyAreSentAgainHoldNoOthersUp) {
   connect(Speaks::kTwo);
   settle();

@@ -449,7 +449,7 @@ TEST(Admission, SilentConnectionsMakeRoomWhereNoRequestCanCome) {
 }
 
 // A driver closes the descriptors of a closed connection later: meanwhile no other connections are
-// closed in vain.
+// closed needlessly.
 TEST_P(Limits, DescriptorsThatComeBackLateAreWaitedFor) {
   Site site({}, GetParam());
   std::vector<std::unique_ptr<RawClient>> silent;

@@ -22,7 +22,7 @@ struct Context {
   bool failed() const noexcept { return !failure.empty(); }
   // An invariant is broken: the simulation stops. `who` names the connection.
   void fail(const std::string& who, const char* format, ...) __attribute__((format(printf, 3, 4)));
-  // One line: time, who, what. Cheap when there is no trace, and the caller tests `traced` first.
+  // One trace line: time, who, what. Cheap without a trace; the caller tests `traced` first.
   void trace(const std::string& who, const char* format, ...) __attribute__((format(printf, 3, 4)));
   // How long something takes: mostly short, sometimes nothing, sometimes long.
   uint64_t delay();

@@ -382,7 +382,7 @@ TEST_F(EncoderTest, BytesWithoutPadsMakeOneRun) {
         out.put_bytes(Bytes(xdr_pad(length)));
       EXPECT_EQ(out.position(), 4 + length + xdr_pad(length));
       out.put_u32(2);
-      out.put_bytes(std::span(kFive).first(1));  // a run of its own
+      out.put_bytes(std::span(kFive).first(1));  // in its own run
       EXPECT_TRUE(out.ok());
       out.finish();
       EXPECT_EQ(stream_of(message_), words_of({1}) + data + Bytes(xdr_pad(length)) + words_of({2}) +
