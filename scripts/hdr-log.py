@@ -3,11 +3,12 @@
 
   testrpc --self --engine null,read --size 4K-64K --histogram --json result.json
   scripts/hdr-log.py result.json > result.hlog
+  testrpc --self --engine null --duration 10 --interval 0.1 --json result.json     # a line for each 0.1 s
 
-One line for each run, tagged with its engine, size and window, and with what else tells it from others:
+One line for each run, or for each interval of testrpc --interval, tagged with its engine, size and window, and with what else tells it from others:
 the rate of an open loop, active connections, a number where a run was made several times. Values are nanoseconds, to three digits;
 testrpc knows them to 1 %. HistogramLogAnalyzer, hdr-plot and the like draw it. Exit status: 0; 2: the file
-is none of testrpc's, or was made without --histogram.
+is none of testrpc's, or was made without --histogram and --interval.
 """
 import base64
 import calendar
@@ -80,8 +81,10 @@ def lines(result):
     yield '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"'
     at = 0.0
     for run, tag in zip(result["runs"], tags(result["runs"])):
-        longest = max((value for value, count in run["histogram"] if count), default=0)
-        yield f"Tag={tag},{at:.3f},{run['seconds']:.3f},{longest / 1e6:.3f},{encode(run['histogram'])}"
+        for part in run.get("series") or [{**run, "start": 0.0}]:
+            longest = max((value for value, count in part["histogram"] if count), default=0)
+            yield (f"Tag={tag},{at + part['start']:.3f},{part['seconds']:.3f},{longest / 1e6:.3f},"
+                   f"{encode(part['histogram'])}")
         at += run["seconds"]
 
 
@@ -98,7 +101,7 @@ def main():
         print(f"hdr-log: {path}: {error}", file=sys.stderr)
         sys.exit(2)
     except (KeyError, TypeError):
-        print(f"hdr-log: {path} is no result of testrpc with --histogram", file=sys.stderr)
+        print(f"hdr-log: {path} is no result of testrpc with --histogram or --interval", file=sys.stderr)
         sys.exit(2)
     print(text)
 

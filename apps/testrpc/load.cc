@@ -268,6 +268,7 @@ void Load::measure() {
   uint64_t registrations = hooks_->registrations();  // the server's: as of the last probe, too
   std::vector<double> ratios;
   begin_watch(lines.back() > 0 ? hooks_->server : nullptr);
+  series_.begin(options_->interval_s);
   while (left_ns != 0 && !stopping_ && !result_->connection_lost) {
     uint64_t piece_ns = in_pieces ? std::min(left_ns, kPieceNs) : left_ns;
     piece_.clear();
@@ -286,6 +287,7 @@ void Load::measure() {
     hooks_->between();
   }
   end_watch(lines.back() > 0 ? hooks_->server : nullptr);
+  result_->series = series_.end(result_->seconds);
   result_->noise.line_before_ns = lines.front();
   result_->noise.line_after_ns = lines.back();
   result_->line_ns = median(lines);
@@ -660,14 +662,27 @@ void Load::collect() {
   result_->latency.add(fresh_);
   piece_.add(fresh_);
   recent_.add(fresh_);
+  if (recording_)
+    series_.add(fresh_);
   fresh_.clear();
+}
+
+// Of the run, without what lies between its pieces.
+double Load::measured_s(uint64_t now) const {
+  return result_->seconds + static_cast<double>(now - start_ns_) / 1e9;
 }
 
 void Load::housekeeping(uint64_t now) {
   next_tick_ns_ = now + kTickNs;
   end_rests(now);
-  if (++ticks_ % kCollectTicks == 0)
+  const bool slice_ends = recording_ && series_.due(measured_s(now));
+  if (++ticks_ % kCollectTicks == 0 || slice_ends)
     collect();
+  if (slice_ends) {
+    const uint64_t before = allocations();  // which are no call's
+    series_.end_slice(measured_s(now));
+    allocated_reading_ += allocations() - before;
+  }
   if (!hooks_->tick(*result_, recent_))
     stopping_ = true;
   watch_.after_own_work(Runtime::now_ns());

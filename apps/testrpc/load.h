@@ -23,6 +23,7 @@
 #include "poll_loop.h"
 #include "rrdk/client.h"
 #include "schedule.h"
+#include "series.h"
 #include "session.h"
 #include "size_changer.h"
 #include "stages.h"
@@ -142,7 +143,8 @@ struct RunResult {
   Survival survival;
   SizeChanges size_changes;
   Failures failures;
-  Histogram latency;  // nanoseconds, of calls that came back right
+  Histogram latency;              // nanoseconds, of calls that came back right
+  std::vector<TimeSlice> series;  // the same over time, if that was asked for
   std::vector<ProcedureStages> stages;
   // Of the connections that called, how many of their calls came back right.
   uint64_t slowest_connection = 0;
@@ -282,6 +284,7 @@ class Load {
   void housekeeping(uint64_t now);
   uint64_t wake_ns(uint64_t now) const;
   void collect();
+  double measured_s(uint64_t now) const;
   void cancel_all();
   uint64_t random();
 
@@ -307,6 +310,7 @@ class Load {
   Histogram fresh_;  // of the calls since the last collect(): a call records its latency once
   Histogram recent_;
   Histogram piece_;
+  Series series_;
   uint32_t ticks_ = 0;
   uint64_t random_state_ = 1;
   uint64_t sum_of_weights_ = 0;

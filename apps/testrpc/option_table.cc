@@ -126,6 +126,9 @@ constexpr Option kOptions[] = {
     {"histogram", nullptr, Kind::kStart, Group::kResults, kCallers, nullptr,
      "each run's whole latency histogram in the JSON, too",
      [](Options& o, const std::string& v) { return take_switch(o.histogram, v); }},
+    {"interval", "SECONDS", Kind::kStart, Group::kResults, kCallers, nullptr,
+     "a latency histogram for each such part of a run in the JSON, too; from 0.01 on",
+     [](Options& o, const std::string& v) { return take_interval(o.interval_s, v); }},
     {"stages", "N", Kind::kStart, Group::kResults, kEverybody, nullptr,
      "where the time goes, of one call in N, at both ends; a server of testrpc's tells its part if"
      " its own N divides that (default 16)",

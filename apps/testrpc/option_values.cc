@@ -51,6 +51,17 @@ Result<void> take_positive(double& to, const std::string& value) {
   return {};
 }
 
+Result<void> take_interval(double& to, const std::string& value) {
+  constexpr double kShortest = 0.01;  // a client looks that often
+  Result<double> parsed = parse_positive(value);
+  if (!parsed)
+    return tl::unexpected(parsed.error());
+  if (*parsed < kShortest)
+    return fail(Errc::kInvalidArgument, "'" + value + "' is less than 0.01 seconds");
+  to = *parsed;
+  return {};
+}
+
 Result<void> take_calls(uint64_t& to, const std::string& value) {
   if (value != "off")
     return take_count(to, value, 1, uint64_t{1} << 40);

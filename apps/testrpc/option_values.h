@@ -27,6 +27,7 @@ Result<void> take_size(uint32_t& to, const std::string& value);
 Result<void> take_memory(uint64_t& to, const std::string& value);
 // A number above 0, or "off", which is 0.
 Result<void> take_positive(double& to, const std::string& value);
+Result<void> take_interval(double& to, const std::string& value);
 Result<void> take_calls(uint64_t& to, const std::string& value);
 Result<void> take_engines(Options& options, const std::string& value);
 Result<void> take_sizes(Options& options, const std::string& value);

@@ -106,6 +106,8 @@ Result<void> check_company(const Options& options) {
     return refuse("--workers needs --dispatch worker: handlers run on the core that polls");
   if (options.histogram && options.json.empty())
     return refuse("--histogram needs --json FILE, where it goes");
+  if (options.interval_s != 0 && options.json.empty())
+    return refuse("--interval needs --json FILE, where it goes");
   for (const char* name : {"access", "nfs-export", "nfs-mount", "nfs-calls", "nfs-names"}) {
     if (given(options, name) && !calls_nfs3(options))
       return refuse(std::string("--") + name + " needs --engine nfs3");

@@ -98,6 +98,7 @@ struct Options {
   std::string csv;      // likewise
   std::string capture;  // a file for this process' messages; empty: none. --self: the client's
   bool histogram = false;
+  double interval_s = 0;           // of a histogram each; 0: none
   std::optional<uint32_t> stages;  // one call in so many is sampled; none: there is no table of it
   std::optional<uint32_t> outliers;  // how many of a run's slowest calls; given: also on the screen
   bool interactive = false;

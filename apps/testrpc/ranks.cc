@@ -188,6 +188,7 @@ void Ranks::add_up(RunResult& result) const {
   MPI_Gather(mine.data(), length, MPI_BYTE, all.data(), length, MPI_BYTE, 0, MPI_COMM_WORLD);
   for (size_t at = mine.size(); at < all.size(); at += mine.size()) {
     RunResult other = result;  // for its shape
+    other.series.clear();      // they are rank 0's
     unpack(other, std::span(all).subspan(at, mine.size()));
     const double seconds = std::max(result.seconds, other.seconds);
     const double warmup_seconds = std::max(result.warmup_seconds, other.warmup_seconds);

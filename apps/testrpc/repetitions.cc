@@ -77,6 +77,10 @@ void take_medians(RunResult& run) {
 }  // namespace
 
 void add(RunResult& to, const RunResult& more) {
+  for (TimeSlice slice : more.series) {  // one after the other
+    slice.start_s += to.seconds;
+    to.series.push_back(std::move(slice));
+  }
   to.warmup_seconds += more.warmup_seconds;
   to.warmup_calls += more.warmup_calls;
   to.seconds += more.seconds;

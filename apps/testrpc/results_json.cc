@@ -56,6 +56,21 @@ std::string ns_or_null(const std::optional<uint64_t>& ns) {
   return ns ? std::to_string(*ns) : "null";
 }
 
+void append_series(std::string& text, const RunResult& r) {
+  text += ", \"series\": " + list_of(r.series, [](const TimeSlice& slice) {
+            std::string one;
+            append(one, "{\"start\": %.6f, \"seconds\": %.6f, \"calls\": %" PRIu64, slice.start_s,
+                   slice.seconds, slice.calls);
+            return one + ", \"histogram\": " +
+                   list_of(slice.histogram,
+                           [](const auto& bucket) {
+                             return "[" + std::to_string(bucket.first) + ", " +
+                                    std::to_string(bucket.second) + "]";
+                           }) +
+                   "}";
+          });
+}
+
 // `after` ends each member's name. Of no calls there is no latency, and 0 would be
 // the best there is.
 void append_latencies(std::string& text, uint64_t calls, const Latencies& l, const char* after) {
@@ -245,6 +260,8 @@ void append_run(std::string& text, const RunResult& r, const Options& options) {
     append_mix(text, r);
   if (options.histogram)
     append_histogram(text, r.latency);
+  if (options.interval_s != 0)
+    append_series(text, r);
   if (options.stages.value_or(0) != 0)
     append_stages(text, r, *options.stages);
   if (r.repeated)

@@ -3,7 +3,7 @@ import csv
 
 from lib import output
 from lib.profile_plots import curve
-from lib.profile_runs import LATENCIES, PARTS, call_name, causes, noise, noise_remarks, outliers, run_name, size_name, stages
+from lib.profile_runs import LATENCIES, PARTS, call_name, causes, noise, noise_remarks, outliers, run_name, size_name, slice_ends, stages
 
 
 def write(path, head, rows):
@@ -28,8 +28,9 @@ def write_profile(profile, runs, out):
             *(part.get(name) for name in PARTS)]
            for run in runs for procedure, _, parts in stages(run) for part in parts])
     write(out / "heatmap.csv", ["call", "window", "slice", "seconds", "latency", "calls"],
-          [[line["name"], line["window"], number, round(number * line["slice_seconds"], 6), value, count]
-           for line in profile["timeline"] for number, slice_ in enumerate(line["slices"]) for value, count in slice_])
+          [[line["name"], line["window"], number, round(start, 6), value, count] for line in profile["timeline"]
+           for number, (start, slice_) in enumerate(zip([0, *slice_ends(line)], line["slices"]))
+           for value, count in slice_])
     write(out / "outliers.csv", ["call", "window", "start", "total", "connection", "causes"],
           [[run_name(run), run["window"], call.get("start_ns"), call["total_ns"], call.get("connection"),
             "; ".join(causes(call))] for run in profile["runs"] for call in outliers(run)])

@@ -17,7 +17,7 @@ NFS_SIZED = {"read", "write"}
 UNSIZED = {"null"}
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}
 # Options that not every testrpc has, to be used where it does.
-WANTED = {"--stages": ["--stages", "16"]}
+WANTED = {"--stages": ["--stages", "16"], "--interval": ["--interval", f"{SLICE_SECONDS:g}"]}
 
 
 CAUSES, MOST_CAUSES = ("testrpc: ", "ERRORS in ", "WRONG BYTES in "), 4  # lines of testrpc
@@ -156,15 +156,16 @@ def profile(side, todo, duration, repeat, deep):
     sliced = first_of(todo, "engine nfs_calls") if deep else []
     searched = first_of(todo, "engine nfs_calls size") if deep else []
     progress = Progress(len(todo) * repeat + len(sliced) + len(searched))
-    side.prefer(WANTED)
+    side.prefer(["--stages"])
     for _ in range(repeat):
         for row in todo:
             progress.step(row_name(row))
             whole["runs"] += side.run(row, "--histogram", duration=duration)["runs"]
-    side.prefer([])
+    side.prefer(["--interval"])
     for row in sliced:
         progress.step(f"{row_name(row)}, over time")
         whole["timeline"].append(timeline(side, row))
+    side.prefer([])
     for row in searched:
         progress.step(f"{row_name(row._replace(window='64'))}, knee")
         result = side.run(row, "--find-knee", window="", duration=duration / 2)
@@ -176,7 +177,13 @@ def profile(side, todo, duration, repeat, deep):
 
 
 def timeline(side, row):
-    """Short runs, one right after another on one connection."""
+    """One run, or, of a testrpc without --interval, short ones, one right after another on one connection."""
+    if side.extra:
+        result = side.run(row, duration=SLICES * SLICE_SECONDS)
+        line = profile_runs.series_of(result["runs"][0])
+        if line:
+            return line
+    side.extra = []
     runs = side.run(row, "--histogram", window=",".join([row.window] * SLICES), duration=SLICE_SECONDS)["runs"]
     return {"name": profile_runs.run_name(runs[0]), "window": runs[0]["window"], "slice_seconds": SLICE_SECONDS,
             "slices": [profile_runs.histogram(run) for run in runs]}

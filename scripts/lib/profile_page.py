@@ -145,10 +145,13 @@ def knee_text(knee):
 def time_part(page, profile):
     chart = profile_plots.heat_map(profile["timeline"])
     if chart is None:
-        return [paragraphs(["No time slices were measured: --quick leaves them out."])]
-    seconds = profile["timeline"][0]["slice_seconds"]
-    return [page.figure(chart, f"Each column is a run of {seconds:g} s; they follow one another on one connection, "
-                               "with short pauses that are not shown.")]
+        return [paragraphs(["No time slices were measured: --quick leaves them out, testrpc has --interval."])]
+    line = profile["timeline"][0]
+    if "ends" in line:
+        return [page.figure(chart, f"Each column is a part of one run, of {line['slice_seconds']:.2g} s or a little more; "
+                                   "calls are where they ended.")]
+    return [page.figure(chart, f"Each column is a run of {line['slice_seconds']:g} s; they follow one another on one "
+                               "connection, with short pauses that are not shown.")]
 
 
 def moments(run):

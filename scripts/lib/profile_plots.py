@@ -3,8 +3,8 @@ from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from lib.profile_chart import COLORS, GRID, INK, Chart, plt
-from lib.profile_runs import PARTS, call_name, histogram, is_number, knee_doubts, run_name, size_name, stages, time_text, \
-    warnings
+from lib.profile_runs import PARTS, call_name, histogram, is_number, knee_doubts, run_name, size_name, slice_ends, stages, \
+    time_text, warnings
 
 STYLES = ["-", "--", ":", "-."]
 PERCENTILES = [0, 50, 90, 99, 99.9, 99.99, 99.999, 99.9999]
@@ -312,7 +312,7 @@ def heat_map(timelines):
 
 def draw_heat(chart, axis, line):
     edges, counts = heat(line["slices"])
-    times = [number * line["slice_seconds"] for number in range(len(counts) + 1)]
+    times = [0, *slice_ends(line)]
     columns = [[column[row] or float("nan") for column in counts] for row in range(len(edges) - 1)]
     most = max(max(column) for column in counts)
     mesh = axis.pcolormesh(times, edges, columns, norm=LogNorm(1, max(most, 2)), cmap=HEAT, rasterized=True)

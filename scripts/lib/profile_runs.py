@@ -23,7 +23,7 @@ LATENCIES = ("min", "mean", "p50", "p90", "p99", "p99.9", "max")
 RARE = ("p90", "p99", "p99.9", "p90_ns", "p99_ns")
 KNEE = ("rate", "above", "p99_ns", "light_p99_ns")  # of a knee, null where none was found
 PARTS = ("p50_ns", "p90_ns", "p99_ns", "mean_ns")  # of a stage
-MOST_STAGES, MOST_TEXT = 32, 200  # what a result can make a page show
+MOST_STAGES, MOST_TEXT, MOST_SLICES = 32, 200, 2000  # what a result can make a page show
 
 
 def is_number(value):
@@ -314,8 +314,25 @@ def complete(result):
     knees = [{**knee, "name": text_of(knee.get("name") or knee_name(knee))} for knee in listed(result, "knees")
              if isinstance(knee, dict) and is_number(knee.get("closed_loop_rate"))
              and all(knee.get(name) is None or is_number(knee[name]) for name in KNEE)]
+    timeline = [line for line in listed(result, "timeline") if is_timeline(line)]
     return {**result, "runs": runs, "knee_runs": knee_runs, "knees": knees,
-            "timeline": [line for line in listed(result, "timeline") if is_timeline(line)]}
+            "timeline": timeline or list(filter(None, map(series_of, runs)))}
+
+
+def series_of(run):
+    """A run over time, by itself, as a timeline; None without a series."""
+    series = [slice_ for slice_ in listed(run, "series") if isinstance(slice_, dict)
+              and is_number(slice_.get("start")) and is_number(slice_.get("seconds"))]
+    ends = [slice_["start"] + slice_["seconds"] for slice_ in series[:MOST_SLICES]]
+    if not ends or any(end <= before for before, end in zip([0, *ends], ends)):
+        return None
+    return {"name": run_name(run), "window": run["window"], "slice_seconds": ends[0], "ends": ends,
+            "slices": [histogram(slice_) for slice_ in series[:MOST_SLICES]]}
+
+
+def slice_ends(line):
+    """When each slice of a timeline ends, in seconds of its calls."""
+    return line.get("ends") or [(number + 1) * line["slice_seconds"] for number in range(len(line["slices"]))]
 
 
 def knee_doubts(knee):
@@ -339,6 +356,11 @@ def is_timeline(line):
     if not is_number(line.get("slice_seconds")) or line["slice_seconds"] == 0:
         return False
     slices = line.get("slices")
+    if "ends" in line:
+        ends = line["ends"]
+        if not isinstance(ends, list) or not isinstance(slices, list) or len(ends) != len(slices) or \
+                not all(map(is_number, ends)) or any(end <= before for before, end in zip([0, *ends], ends)):
+            return False
     return isinstance(slices, list) and all(slice_ == [] or histogram({"histogram": slice_}) for slice_ in slices)
 
 

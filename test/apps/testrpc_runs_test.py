@@ -118,6 +118,38 @@ def scalars(run, before=""):
             yield before + name, value
 
 
+class Intervals(Case):
+    def runs(self, *arguments):
+        process = self.run_testrpc("--self", "--engine", "null", *arguments, "--interval", "0.05", "--json",
+                                   self.json_path)
+        result = self.assert_all_right(process)
+        self.assertEqual(result["audit"]["allocations"], 0)
+        return result["runs"]
+
+    def test_are_a_run_cut_into_parts(self):
+        for arguments in (["--duration", "0.6"], ["--rate", "2000", "--duration", "0.6"],
+                          ["--duration", "0.3", "--repeat", "2"]):
+            [run] = self.runs(*arguments, "--histogram")
+            parts, at = run["series"], 0
+            self.assertGreater(len(parts), 1)
+            for part in parts:
+                self.assertAlmostEqual(part["start"], at, delta=1e-5)
+                at = part["start"] + part["seconds"]
+                self.assertEqual(sum(calls for _, calls in part["histogram"]), part["calls"])
+            self.assertAlmostEqual(at, run["seconds"], delta=1e-4)
+            self.assertEqual(sum(part["calls"] for part in parts), run["calls_right"])
+
+    def test_a_run_shorter_than_one_has_one_part(self):
+        [run] = self.runs("--count", "3")
+        self.assertEqual([part["calls"] for part in run["series"]], [3])
+
+    def test_need_a_place_and_are_not_shorter_than_the_client_looks(self):
+        process = self.run_testrpc("--self", "--interval", "0.1")
+        self.assert_fails_with_one_line(process, "--interval needs --json", status=2)
+        process = self.run_testrpc("--self", "--interval", "0.001", "--json", self.json_path)
+        self.assert_fails_with_one_line(process, "'0.001' is less than 0.01 seconds", status=2)
+
+
 class Arrivals(Case):
     def opened(self, *arguments):
         process = self.run_testrpc("--self", "--engine", "null", "--rate", "2000", *arguments, "--json", self.json_path)

@@ -77,6 +77,18 @@ class Log(unittest.TestCase):
         self.assertEqual(second[:2], ["Tag=read-4096-1", "2.000"])
         self.assertEqual(decoded(second[4]), [(7, 3)])
 
+    def test_each_interval_of_a_run_is_a_line(self):
+        series = [{"start": 0.0, "seconds": 0.5, "calls": 2, "histogram": [[900, 2]]},
+                  {"start": 0.5, "seconds": 1.5, "calls": 3, "histogram": [[1100, 3]]}]
+        run = {**RUN, "series": series}
+        del run["histogram"]
+        out = self.run_script({**RESULT, "runs": [run, run]})
+        rows = [line.split(",") for line in out.stdout.splitlines()[4:]]
+        self.assertEqual([row[:3] for row in rows],
+                         [["Tag=null-0-1", "0.000", "0.500"], ["Tag=null-0-1", "0.500", "1.500"],
+                          ["Tag=null-0-1-2", "2.000", "0.500"], ["Tag=null-0-1-2", "2.500", "1.500"]])
+        self.assertEqual(decoded(rows[3][4]), [(1100, 3)])
+
     def test_every_run_has_a_tag_of_its_own(self):
         run = RESULT["runs"][0]
         opened = [{**run, "rate": rate} for rate in (1000.0, 2500.5)]

@@ -284,6 +284,20 @@ class Program(unittest.TestCase):
         self.run_program("--from", quiet, "--out", "out")
         self.assertNotIn("disturbed, for example", "".join(self.page("index.html").words))
 
+    def test_a_run_with_intervals_is_shown_over_time(self):
+        series = [{"start": 0.0, "seconds": 0.1, "calls": 2, "histogram": [[900, 2]]},
+                  {"start": 0.1, "seconds": 0.3, "calls": 1, "histogram": [[300_000_000, 1]]},
+                  {"start": 0.4, "seconds": 0.1, "calls": 3, "histogram": [[1100, 3]]}]
+        self.run_program("--from", self.write("a.json", result({"series": series})), "--out", "out")
+        page = self.page("index.html")
+        told = [point[3] for point in json.loads(page.scripts[0])["heatmap"]["points"]]
+        self.assertEqual(len([text for text in told if text.startswith("0.10 s, ") and text.endswith(": 1 calls")]), 1)
+        self.assertEqual([(row["seconds"], row["calls"]) for row in self.table("heatmap.csv")],
+                         [("0", "2"), ("0.1", "1"), ("0.4", "3")])
+        self.assertIn("a part of one run", "".join(page.words))
+        wrong = [{**series[0], "seconds": -1}, series[1]]
+        self.run_program("--from", self.write("a.json", result({"series": wrong})), "--out", "out")
+
     def test_a_page_of_another_server_names_it(self):
         other = result({}, uri="iwarp://10.6.0.1:20049", options={**RESULT["options"], "server": None})
         self.run_program("--from", self.write("a.json", other), "--out", "out")
