@@ -166,8 +166,12 @@ constexpr Option kOptions[] = {
      "dedicated poll threads on these CPUs, instead of the main thread",
      [](Options& o, const std::string& v) { return take_cpus(o.poll_cpus, v); }},
     {"credits", "N", Kind::kStart, Group::kTransport, kEverybody, nullptr,
-     "calls that a server grants, and a client asks for, per connection (default 64)",
+     "calls that a server grants, and a client asks for, per connection (default 64; a client: its "
+     "largest window, if that is more)",
      [](Options& o, const std::string& v) { return take_count(o.credits, v, 1, 4096); }},
+    {"first-credits", "N", Kind::kStart, Group::kTransport, kServers, nullptr,
+     "calls that a server grants a connection at first, and at least (default 4)",
+     [](Options& o, const std::string& v) { return take_count(o.first_credits, v, 1, 4096); }},
     {"backward-credits", "N", Kind::kStart, Group::kTransport, kEverybody, nullptr,
      "the same of engine callback's other direction (default: as --credits, up to 16)",
      [](Options& o, const std::string& v) { return take_count(o.backward_credits, v, 1, 4096); }},
@@ -214,11 +218,21 @@ constexpr Option kOptions[] = {
     {"drain-timeout", "MS", Kind::kStart, Group::kServer, kForServer, nullptr,
      "how long calls may take to end after a signal (default 10000)",
      [](Options& o, const std::string& v) { return take_count(o.drain_timeout_ms, v, 0, kDay); }},
+    {"max-connections", "N", Kind::kStart, Group::kServer, kServers, nullptr,
+     "more connections at once are refused (default 65536)",
+     [](Options& o, const std::string& v) {
+       return take_count(o.max_connections, v, 1, UINT32_MAX);
+     }},
     {"max-connections-per-client", "N", Kind::kStart, Group::kServer, kServers, nullptr,
      "more of one client, a process or a host, are refused (default: half of those "
      "that there is memory for)",
      [](Options& o, const std::string& v) {
        return take_count(o.connections_per_client.emplace(), v, 0, kMostConnections);
+     }},
+    {"first-call-timeout", "MS", Kind::kStart, Group::kServer, kServers, nullptr,
+     "close connections that make no call in their first so many (default 30000; 0: never)",
+     [](Options& o, const std::string& v) {
+       return take_count(o.first_call_timeout_ms, v, 0, kDay);
      }},
     {"idle-timeout", "MS", Kind::kStart, Group::kServer, kServers, nullptr,
      "close connections without calls for so long (default 0: never)",

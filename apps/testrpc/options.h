@@ -76,7 +76,10 @@ struct Options {
 
   // How a server treats its clients.
   uint32_t drain_timeout_ms = 10'000;
+  uint32_t max_connections = ServerOptions{}.max_connections;
   std::optional<uint32_t> connections_per_client;
+  uint32_t first_credits = ServerOptions{}.first_credits;
+  uint32_t first_call_timeout_ms = ServerOptions{}.first_call_timeout_ms;
   uint32_t idle_timeout_ms = 0;
   uint32_t send_timeout_ms = ServerOptions{}.send_timeout_ms;
   uint32_t server_work_ns = 0;  // that a handler computes for each call

@@ -11,6 +11,7 @@ constexpr uint32_t kNfs3Sizes[] = {1, 1 << 20};
 // Listings and paths take their room even where files are small.
 constexpr uint32_t kNfs3Least = 64 << 10;
 constexpr uint32_t kPage = 4096;
+constexpr uint32_t kMostCredits = 4096;
 constexpr double kDefaultSeconds = 2;
 constexpr double kStandardSeconds = 1.3;  // of each of the standard benchmark's runs: 20 s in all
 
@@ -142,6 +143,8 @@ std::vector<RunSpec> make_plan(Options& options) {
       plan.push_back(run);
     }
   }
+  if (std::ranges::find(options.given, "credits") == options.given.end())
+    options.credits = std::clamp(largest_window(plan), options.credits, kMostCredits);
   return plan;
 }
 

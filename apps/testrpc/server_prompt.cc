@@ -18,10 +18,13 @@ namespace {
 constexpr uint64_t kLookNs = 10'000'000;
 constexpr size_t kPeerColumns = 34;
 constexpr const char* kShow = "show what: stats, connections, procedures, cores, faults, limits";
-constexpr const char* kSettings[] = {"capture", "faults", "idle-timeout",
-                                     "max-connections-per-client", "send-timeout"};
+constexpr const char* kSettings[] = {
+    "capture",      "faults",          "first-call-timeout",
+    "idle-timeout", "max-connections", "max-connections-per-client",
+    "send-timeout"};
 constexpr const char* kSet =
-    "set what: capture, faults, idle-timeout, max-connections-per-client, send-timeout";
+    "set what: capture, faults, first-call-timeout, idle-timeout, max-connections, "
+    "max-connections-per-client, send-timeout";
 
 // An IPv6 address can be longer than its column; its ends say most.
 std::string shortened(const std::string& text) {
@@ -83,8 +86,9 @@ void ServerPrompt::run(const std::vector<std::string>& words) {
   else
     std::printf(
         "%sshow stats, show connections, show procedures, show cores, show faults, show limits, "
-        "close ID, set faults SPEC|off, set capture FILE|off, set idle-timeout|send-timeout MS, "
-        "set max-connections-per-client N, quit\n",
+        "close ID, set faults SPEC|off, set capture FILE|off, set "
+        "first-call-timeout|idle-timeout|send-timeout MS, "
+        "set max-connections|max-connections-per-client N, quit\n",
         verb == "help" ? "" : ("unknown command '" + verb + "'; there are: ").c_str());
 }
 
@@ -201,6 +205,10 @@ void ServerPrompt::set_limit(const std::string& what, const Options& changed) {
     limits.idle_timeout_ms = changed.idle_timeout_ms;
   else if (what == "send-timeout")
     limits.send_timeout_ms = changed.send_timeout_ms;
+  else if (what == "first-call-timeout")
+    limits.first_call_timeout_ms = changed.first_call_timeout_ms;
+  else if (what == "max-connections")
+    limits.max_connections = changed.max_connections;
   else
     limits.max_connections_per_client = changed.connections_per_client.value_or(0);
   if (Result<void> done = server_.set_limits(limits); !done)
@@ -212,8 +220,10 @@ void ServerPrompt::show_limits() {
   const auto row = [](const char* name, uint32_t value, const char* of_zero) {
     std::printf("%s %u%s\n", name, value, value == 0 ? of_zero : "");
   };
+  row("max-connections", limits.max_connections, "");
   row("max-connections-per-client", limits.max_connections_per_client,
       " (half of those that there is memory for)");
+  row("first-call-timeout", limits.first_call_timeout_ms, " (never)");
   row("idle-timeout", limits.idle_timeout_ms, " (never)");
   row("send-timeout", limits.send_timeout_ms, " (never)");
 }

@@ -61,10 +61,13 @@ Result<Serving> set_up(const Options& options, const ServerSetup& setup) {
                                                .two = answered != RpcRdmaVersion::kOne,
                                                .draft = options.draft},
                                   .credits = options.credits,
+                                  .first_credits = options.first_credits,
                                   .inline_size = options.inline_size,
                                   .max_call = largest_message(setup.max_size),
                                   .max_reply = largest_message(setup.max_size),
                                   .backward_credits = backward_credits(options),
+                                  .max_connections = options.max_connections,
+                                  .first_call_timeout_ms = options.first_call_timeout_ms,
                                   .idle_timeout_ms = options.idle_timeout_ms,
                                   .send_timeout_ms = options.send_timeout_ms,
                                   .version2 = {.max_receive_size = options.max_receive_size}};

@@ -9,6 +9,7 @@
 #include "callback.h"
 #include "engines.h"
 #include "perf_program.h"
+#include "poll_loop.h"
 #include "report.h"
 #include "rrdk/eal.h"
 #include "stop.h"
@@ -162,42 +163,93 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options,
 
 namespace {
 
-// A server closes a connection on which no call comes in time
-// (ServerOptions::first_call_timeout_ms). Our first one may come late, when many connections are
-// made after this one or a user types at the prompt, or never, on a connection that --active leaves
-// idle. If the NULL call fails, the run will report it.
-void greet(ClientConnection& connection, const Binding& program) {
-  constexpr uint32_t kNull = 0;
-  Call call(connection);
-  call.begin(program, kNull);
-  call.submit_and_wait();
-}
+constexpr uint32_t kConnectingAtOnce = 64;
 
 }  // namespace
 
+// Of all connections that are being made.
+struct Opening {
+  const Binding& program;
+  uint32_t over = 0;  // have had their first call, or were never made
+  std::optional<Error> failure = {};
+};
+
+// A server closes a connection on which no call comes in time
+// (ServerOptions::first_call_timeout_ms). The run's first one may come late, when many connections
+// are made after this one or a user types at the prompt, or never, on a connection that --active
+// leaves idle. So each begins with a NULL call. If that fails, the run will report it.
+struct FirstCall {
+  Opening* opening;  // null: over
+  std::unique_ptr<Call> call = nullptr;
+
+  void make(ClientConnection& connection);
+  void end();
+  static void on_state(ClientConnection& connection, ConnectionState state, const Error* reason,
+                       void* argument);
+};
+
+void FirstCall::make(ClientConnection& connection) {
+  constexpr uint32_t kNull = 0;
+  call = std::make_unique<Call>(connection);
+  call->begin(opening->program, kNull);
+  call->submit([](Call&, void* argument) { static_cast<FirstCall*>(argument)->end(); }, this);
+}
+
+void FirstCall::end() {
+  ++opening->over;
+  opening = nullptr;
+  call.reset();
+}
+
+void FirstCall::on_state(ClientConnection& connection, ConnectionState state, const Error* reason,
+                         void* argument) {
+  auto& self = *static_cast<FirstCall*>(argument);
+  if (self.opening == nullptr || self.call != nullptr)
+    return;
+  if (state == ConnectionState::kUp)
+    return self.make(connection);
+  if (state != ConnectionState::kClosed)
+    return;
+  if (!self.opening->failure)
+    self.opening->failure = *reason;
+  self.end();
+}
+
+// Many at a time: each takes several round trips of the network.
 Result<void> Session::connect(std::span<const std::string> targets, uint32_t count,
                               const Binding& program) {
   const EndsAtOnce connecting("connections are made");
   constexpr uint64_t kBetweenWords = 1'000'000'000;
-  uint64_t next_word = Runtime::now_ns() + kBetweenWords;
-  uint64_t took = 0;
-  for (uint32_t i = 1; i <= count; ++i) {
-    const uint64_t begin = Runtime::now_ns();
-    Result<std::unique_ptr<ClientConnection>> connection =
-        client_->connect(targets[(i - 1) % targets.size()]);
-    if (!connection)
-      return tl::unexpected(connection.error());
+  const uint64_t begin = Runtime::now_ns();
+  uint64_t next_word = begin + kBetweenWords;
+  Opening opening = {.program = program};
+  PollLoop loop(*runtime_, idle_);
+  while (opening.over < count) {
+    while (connections_.size() < std::min(count, opening.over + kConnectingAtOnce)) {
+      first_calls_.push_back(std::make_unique<FirstCall>(&opening));
+      Result<std::unique_ptr<ClientConnection>> connection = client_->connect_start(
+          targets[connections_.size() % targets.size()],
+          {.on_state = FirstCall::on_state, .argument = first_calls_.back().get()});
+      if (connection)
+        connections_.push_back(std::move(*connection));
+      else
+        opening.failure = connection.error();
+      if (opening.failure)
+        break;
+    }
+    loop.step(next_word);
+    if (opening.failure) {
+      connections_.clear();  // which tell `opening` of their end
+      return tl::unexpected(*opening.failure);
+    }
     const uint64_t now = Runtime::now_ns();
-    took += now - begin;
-    connections_.push_back(std::move(*connection));
-    greet(*connections_.back(), program);
-    if (now >= next_word && i != count) {
-      std::printf("%u of %u connections\n", i, count);
+    if (now >= next_word && opening.over != count) {
+      std::printf("%u of %u connections\n", opening.over, count);
       std::fflush(stdout);
       next_word = now + kBetweenWords;
     }
   }
-  connect_seconds_ = static_cast<double>(took) / 1e9;
+  connect_seconds_ = static_cast<double>(Runtime::now_ns() - begin) / 1e9;
   if (count > 1)
     std::printf("%u connections in %.3f s: %.0f/s\n", count, connect_seconds_,
                 count / connect_seconds_);

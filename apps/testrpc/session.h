@@ -59,6 +59,8 @@ struct Survival {
   }
 };
 
+struct FirstCall;
+
 class Session {
  public:
   // The connections are dealt out to the targets in turn.
@@ -73,7 +75,8 @@ class Session {
   // What calls have that say nothing of it.
   uint32_t call_timeout_ms() const { return call_timeout_ms_; }
   bool retransmits() const { return retransmits_; }
-  double connect_seconds() const { return connect_seconds_; }  // that making the connections took
+  // That making the connections took, with a NULL call on each.
+  double connect_seconds() const { return connect_seconds_; }
   std::span<const std::unique_ptr<ClientConnection>> connections() const { return connections_; }
 
   Survival survival() const;  // of all connections, since they were made
@@ -92,6 +95,7 @@ class Session {
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<Runtime> runtime_;
   std::unique_ptr<Client> client_;
+  std::vector<std::unique_ptr<FirstCall>> first_calls_;  // of the connections, which outlive none
   std::vector<std::unique_ptr<ClientConnection>> connections_;
   std::optional<Telling> telling_;  // of them
   double connect_seconds_ = 0;

@@ -99,6 +99,7 @@ std::string in_own_words(std::string message) {
       {"credits or backward_credits", "--credits or --backward-credits"},
       {"MemoryOptions::bytes", "--memory"},
       {"ServerOptions::max_connections_per_client", "--max-connections-per-client"},
+      {"ServerOptions::first_call_timeout_ms", "--first-call-timeout"},
       {"version2.max_receive_size", "--max-receive-size"},
       {"inline_size", "--inline"}};
   for (const auto& [library, own] : kWords) {

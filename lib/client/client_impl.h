@@ -186,6 +186,7 @@ struct Client::Impl {
   service::ServiceTable services;  // only read after the first connect()
   std::atomic<bool> connected = false;
   runtime::EngineOptions engine_options;  // once connected, when the services are settled
+  base::LogLimit ends_said;               // of all connections: many may end at once
 
   // For connections that are still to be made; without one, AUTH_NONE. Any thread.
   void set_credential(const rpc::PreparedAuth& prepared) {
@@ -414,7 +415,6 @@ struct ClientConnection::Impl final : Caller::Impl,
   base::Random random_;
   uint64_t broken_since_ns_ = 0;  // no answer since then; 0: not broken
   std::vector<uint32_t> xids_;    // the last ones of the last engine
-  base::LogLimit ends_said_;
   base::LogLimit returns_said_;
   SilenceWatch silence_;
   std::unique_ptr<engine::OutgoingCall> probe_;

@@ -260,8 +260,8 @@ void ClientConnection::Impl::note_loss(const Ending& ending, bool was_up) {
   bool again = will_reconnect();
   if (was_up) {
     const LogLevel level = ending.code == Errc::kShutdown ? LogLevel::kDebug : LogLevel::kInfo;
-    runtime::log_ending(level, again ? &ends_said_ : nullptr, "to " + address(), ending,
-                        again ? "; connecting again" : "");
+    runtime::log_ending(level, level == LogLevel::kInfo ? &client_->ends_said : nullptr,
+                        "to " + address(), ending, again ? "; connecting again" : "");
   }
   phase_.store(again ? Phase::kReconnecting : Phase::kFailed, std::memory_order_release);
   if (was_up && !shutting_down) {

@@ -430,6 +430,116 @@ class StartsThatHang(harness.Case):
                 self.assert_ends_by(client, signal.SIGINT, "connections are made")
 
 
+class Proxy:
+    """Between clients and a server of iwarp. Forwards nothing before `together` clients are there, and of each client
+    only the first `pieces` that it sends, if that is given."""
+
+    def __init__(self, case, uri, together=1, pieces=None):
+        self.port = int(uri.rsplit(":", 1)[1])
+        self.together, self.pieces = together, pieces
+        self.pairs = []
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.uri = f"iwarp://127.0.0.1:{self.listener.getsockname()[1]}"
+        self.over, self.end = socket.socketpair()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+        case.addCleanup(self.close)
+
+    def run(self):
+        while True:
+            ends = [self.listener, self.end]
+            if len(self.pairs) >= self.together:
+                for pair in self.pairs:
+                    if pair[1] is None:
+                        pair[1] = socket.create_connection(("127.0.0.1", self.port))
+                    ends += pair[:2]
+            for ready in select.select(ends, [], [])[0]:
+                if ready is self.end:
+                    return
+                if ready is self.listener:
+                    self.pairs.append([self.listener.accept()[0], None, 0])
+                else:
+                    self.forward(ready)
+
+    def forward(self, end):
+        pair, = [pair for pair in self.pairs if end in pair]
+        try:
+            data = end.recv(1 << 16)
+            if end is pair[0]:
+                pair[2] += 1
+                if self.pieces is not None and pair[2] > self.pieces:
+                    return
+            pair[1 if end is pair[0] else 0].sendall(data)
+        except OSError:
+            data = b""
+        if not data:
+            self.pairs.remove(pair)
+            for each in pair[:2]:
+                each.close()
+
+    def close(self):
+        self.over.close()
+        self.thread.join(harness.PATIENCE)
+        for end in [self.listener, self.end] + [end for pair in self.pairs for end in pair[:2] if end is not None]:
+            end.close()
+
+
+class ManyConnections(harness.Case):
+    def iwarp_server(self, *arguments):
+        server = self.start("--server", "iwarp://127.0.0.1:0", "--idle", "adaptive", *arguments)
+        return server, server.wait_for_line("listening on").split()[-1]
+
+    def test_are_made_at_a_time(self):
+        server, uri = self.iwarp_server()
+        proxy = Proxy(self, uri, together=40)
+        client = self.run_testrpc("--client", proxy.uri, "--connections", "100", "--engine", "null", "--count", "1000",
+                                  "--idle", "adaptive", "--json", self.json_path)
+        self.assert_all_right(client, 1000)
+        self.stop_server(server)
+
+    def test_a_server_waits_for_the_first_call_for_as_long_as_it_is_told(self):
+        server, uri = self.iwarp_server("--first-call-timeout", "100")
+        proxy = Proxy(self, uri, pieces=1)
+        client = self.run_testrpc("--client", proxy.uri, *CALL)
+        self.assert_status(client, 1)
+        self.stop_server(server)
+        self.assertRegex(server.output, r"closed silent +1\n")
+        self.assertIn("made no call in its first 100 ms", server.output)
+
+    def test_that_are_lost_together_are_few_lines(self):
+        server = self.start_server()
+        client = self.start("--client", self.uri, "--connections", "50", "--engine", "null", "--duration", "100")
+        client.wait_for_line("RPC/s")
+        server.send(signal.SIGKILL)
+        self.assert_status(client, 1)
+        lines = [line for line in client.lines if f"connection to {self.uri} ended: " in line]
+        self.assertGreater(len(lines), 0, client.output)
+        self.assertLess(len(lines), 25, client.output)
+        for line in lines:
+            self.assertIn("the peer", line)
+
+    def test_beyond_those_that_a_server_takes_are_refused(self):
+        server = self.start_server("--max-connections", "3", "--idle", "adaptive")
+        client = self.run_testrpc("--client", self.uri, "--connections", "3", "--idle", "adaptive", *CALL)
+        self.assert_status(client, 0)
+        client = self.run_testrpc("--client", self.uri, "--connections", "5", "--idle", "adaptive", *CALL)
+        self.assert_fails_with_one_line(client, self.uri)
+        self.stop_server(server)
+        self.assertRegex(server.output, r"connections refused +[12]\n")
+
+    def test_ask_for_the_credits_that_their_windows_use(self):
+        for arguments, credits in ((["--window", "100,7"], 100), (["--window", "7"], 64),
+                                   (["--window", "100", "--credits", "9"], 9)):
+            client = self.run_testrpc("--self", "--engine", "null", "--count", "1000", *arguments, "--json", self.json_path)
+            self.assertEqual(self.assert_all_right(client, 1000)["options"]["credits"], credits)
+
+    def test_are_granted_as_many_at_first_as_the_server_is_told(self):
+        server = self.start_server("--first-credits", "11", "--idle", "adaptive")
+        client = self.run_testrpc("--client", self.uri, *CALL, "--json", self.json_path)
+        self.assertEqual(self.assert_all_right(client, 10)["negotiated"]["credits"], 11)
+        self.stop_server(server)
+
+
 class Survival(harness.Case):
     def start_load(self, *options):
         client = self.start("--client", self.uri, *LOAD, "--reconnect", "--json", self.json_path,
