@@ -217,6 +217,11 @@ uint32_t rrdk_server_call_xid(const rrdk_server_call* call) {
   return known != nullptr ? known->header.xid : 0;
 }
 
+bool rrdk_server_call_wanted(const rrdk_server_call* call) {
+  const auto* const known = c::find(call);
+  return known != nullptr && !known->dispatcher->link().is_over();
+}
+
 uint32_t rrdk_server_call_auth_flavor(const rrdk_server_call* call) {
   const auto* const known = c::find(call);
   return known != nullptr ? static_cast<uint32_t>(known->header.credential.flavor) : 0;

@@ -244,6 +244,7 @@ void Link::close(const Ending& ending) {
   if (state_ == LinkState::kConnecting || state_ == LinkState::kUp) {
     was_up_ = state_ == LinkState::kUp;
     state_ = LinkState::kClosing;
+    is_over_.store(true, std::memory_order_relaxed);
     engine_->fail();
     set_lane_user(nullptr);
     queue_pair_->disconnect();

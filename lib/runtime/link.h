@@ -108,6 +108,8 @@ class Link {
   uint64_t id() const noexcept { return id_; }  // unique in this process, never reused
   observe::CapturedConnection captured() const noexcept { return {id_, peer_, !accepting_}; }
   LinkState state() const noexcept { return state_; }
+  // Whether nothing that is sent will reach the peer any more. Any thread.
+  bool is_over() const noexcept { return is_over_.load(std::memory_order_relaxed); }
   // From connect() or accept() until on_dead().
   engine::Connection& engine() noexcept {
     RRDK_ASSERT(engine_.has_value(), state_);
@@ -268,6 +270,7 @@ class Link {
   std::unique_ptr<fabric::QueuePair> queue_pair_;  // outlives the engine, which uses its keys
   // When something was last sent or received, by the core's clock. Any thread reads it.
   std::atomic<uint64_t> active_ns_ = 0;
+  std::atomic<bool> is_over_ = false;  // it was up, or about to be; any thread reads it, too
   Link* next_dirty_ = nullptr;
   LinkState state_ = LinkState::kNew;
   bool dirty_ = false;       // in the core's list of links to post for

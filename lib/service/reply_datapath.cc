@@ -252,6 +252,10 @@ uint32_t ServerCall::xid() const noexcept {
   return call_->header.xid;
 }
 
+bool ServerCall::wanted() const noexcept {
+  return call_ != nullptr && !call_->dispatcher->link().is_over();
+}
+
 const Credential& ServerCall::credential() const noexcept {
   return call_->header.credential;
 }

@@ -546,6 +546,7 @@ static const char* answered_is_empty(struct world* w, rrdk_server_call* call) {
   rrdk_backward_client* client = NULL;
   const rrdk_view nothing = {0};
   CHECK(rrdk_server_call_xid(call) == 0 && rrdk_server_call_program(call) == 0);
+  CHECK(!rrdk_server_call_wanted(call));
   CHECK(rrdk_server_call_version(call) == 0 && rrdk_server_call_procedure(call) == 0);
   CHECK(rrdk_server_call_auth_flavor(call) == 0 && rrdk_server_call_credential(call).length == 0);
   CHECK(!rrdk_server_call_auth_sys(call, &identity));

@@ -69,6 +69,26 @@ TEST_P(Endings, ACloseIsToldWhenKeptCallsAreAnswered) {
   EXPECT_EQ(closed.times, 1);
 }
 
+TEST_P(Endings, AHandlerLearnsThatItsAnswerIsNotWanted) {
+  const auto wanted = [this] {
+    std::lock_guard lock(world.keeper.mutex);
+    return world.keeper.calls.back().wanted();
+  };
+  keep_one();
+  EXPECT_TRUE(wanted());
+  connection->close_start();
+  world.until([&] { return !wanted(); });
+  world.keeper.release();
+  keep_one();
+  EXPECT_TRUE(wanted()) << "another connection";
+  Told closed;
+  world.server->close_start(Told::take, &closed);
+  world.until([&] { return !wanted(); });
+  world.keeper.release();
+  world.until([&] { return closed.once(); });
+  EXPECT_FALSE(ServerCall().wanted());
+}
+
 TEST_P(Endings, AServerMayBeDestroyedInTheCallbackOfItsClose) {
   keep_one();
   world.keeper.release();

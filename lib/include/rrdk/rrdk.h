@@ -948,6 +948,8 @@ uint32_t rrdk_server_call_program(const rrdk_server_call* call);
 uint32_t rrdk_server_call_version(const rrdk_server_call* call);
 uint32_t rrdk_server_call_procedure(const rrdk_server_call* call);
 uint32_t rrdk_server_call_xid(const rrdk_server_call* call);
+/** As rrdk::ServerCall::wanted(): false once an answer cannot reach the caller any more. */
+bool rrdk_server_call_wanted(const rrdk_server_call* call);
 /** The credential's flavour (RFC 5531 section 8.2), and its body. */
 uint32_t rrdk_server_call_auth_flavor(const rrdk_server_call* call);
 rrdk_view rrdk_server_call_credential(const rrdk_server_call* call);

@@ -138,6 +138,14 @@ class ServerCall {
   /** Returns false if empty. */
   explicit operator bool() const noexcept { return call_ != nullptr; }
 
+  /**
+   * Returns false once an answer cannot reach the caller any more, because the connection has ended
+   * or is being closed: a handler with much left to do may stop, and end the call in any way. A
+   * caller that has given up its call cannot be told from one that waits, since RPC over RDMA has
+   * no message for that. One load; any thread.
+   */
+  bool wanted() const noexcept;
+
   uint32_t program() const noexcept;
   uint32_t version() const noexcept;  ///< of the program, not of RPC-over-RDMA
   uint32_t procedure() const noexcept;
