@@ -36,11 +36,12 @@ void rrdk_call_forbid_ddp(rrdk_call* call, uint32_t growth) {
   call->call.forbid_ddp(growth);
 }
 
-void rrdk_call_set_credential(rrdk_call* call, const rrdk_credential* credential) {
-  if (credential != nullptr)
-    call->call.set_credential(credential->shared);
-  else
-    call->call.reset_credential();
+bool rrdk_call_set_credential(rrdk_call* call, const rrdk_credential* credential) {
+  return call->call.set_credential(credential != nullptr ? credential->shared : SharedCredential());
+}
+
+bool rrdk_call_reset_credential(rrdk_call* call) {
+  return call->call.reset_credential();
 }
 
 void rrdk_call_set_timeout_ms(rrdk_call* call, uint32_t timeout) {

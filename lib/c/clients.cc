@@ -239,7 +239,7 @@ rrdk_errc rrdk_client_add_service(rrdk_client* client, const rrdk_program* progr
 
 rrdk_errc rrdk_client_set_auth(rrdk_client* client, uint32_t flavor, const void* body,
                                size_t length, rrdk_error* error) {
-  if (c::lacks({{client, "the client"}}, error))
+  if (c::lacks({{client, "the client"}, {length == 0 ? "" : body, "the body"}}, error))
     return RRDK_E_INVALID_ARGUMENT;
   return c::give(of(client).set_auth(static_cast<AuthFlavor>(flavor),
                                      {static_cast<const std::byte*>(body), length}),
@@ -377,7 +377,7 @@ rrdk_errc rrdk_caller_set_auth_sys(rrdk_caller* caller, const rrdk_auth_sys* ide
 
 rrdk_errc rrdk_caller_set_auth(rrdk_caller* caller, uint32_t flavor, const void* body,
                                size_t length, rrdk_error* error) {
-  if (c::lacks({{caller, "the caller"}}, error))
+  if (c::lacks({{caller, "the caller"}, {length == 0 ? "" : body, "the body"}}, error))
     return RRDK_E_INVALID_ARGUMENT;
   return c::give(of(caller).set_auth(static_cast<AuthFlavor>(flavor),
                                      {static_cast<const std::byte*>(body), length}),
@@ -394,7 +394,7 @@ rrdk_errc rrdk_credential_create_auth_sys(const rrdk_auth_sys* identity,
 
 rrdk_errc rrdk_credential_create(uint32_t flavor, const void* body, size_t length,
                                  rrdk_credential** credential, rrdk_error* error) {
-  if (c::lacks(credential, {}, error))
+  if (c::lacks(credential, {{length == 0 ? "" : body, "the body"}}, error))
     return RRDK_E_INVALID_ARGUMENT;
   return c::give(SharedCredential::make(static_cast<AuthFlavor>(flavor),
                                         {static_cast<const std::byte*>(body), length}),

@@ -367,7 +367,8 @@ size_t rrdk_telemetry_openmetrics(const rrdk_telemetry* telemetry, char* to, siz
 size_t rrdk_telemetry_answer(const rrdk_telemetry* telemetry, const char* accept, char* to,
                              size_t size, const char** content_type) {
   const MetricsAnswer answer = telemetry->telemetry->answer(accept != nullptr ? accept : "");
-  *content_type = answer.content_type;
+  if (content_type != nullptr)
+    *content_type = answer.content_type;
   return put_text(answer.text, to, size);
 }
 

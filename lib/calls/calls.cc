@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <ctime>
 #include <memory>
 #include <string>
@@ -173,6 +174,17 @@ Encoder& Call::Impl::refuse_begin() noexcept {
   if (!refused)
     refused = std::make_unique<Refused>(caller.memory);
   return refused->encoder;
+}
+
+bool Call::Impl::refuse_credential() noexcept {
+  if (base::forked)
+    refuse_in_child();
+  else if (caller.retired())
+    refuse_retired();
+  else
+    caller.complain(Caller::Impl::kCredentialInFlight,
+                    "set_credential() of a Call that is in flight is refused");
+  return false;
 }
 
 void Call::Impl::refuse_retired() noexcept {
@@ -380,15 +392,21 @@ Result<SharedCredential> SharedCredential::make(AuthFlavor flavor,
   return made;
 }
 
+Result<SharedCredential> SharedCredential::make(const Credential& credential) {
+  std::array<std::byte, kMaxAuthBody> body;
+  const uint32_t length = credential.body.size();
+  if (length <= body.size())
+    credential.body.copy_to(body.data());
+  return make(credential.flavor, {body.data(), length});
+}
+
 // The header of a call that has begun is written anew, as long as there is nothing behind it.
-void Call::Impl::use_credential(std::shared_ptr<const rpc::PreparedAuth> wanted,
+bool Call::Impl::use_credential(std::shared_ptr<const rpc::PreparedAuth> wanted,
                                 bool own) noexcept {
-  if (in_flight.load(std::memory_order_acquire) || caller.retired() || base::forked) [[unlikely]] {
-    refuse_begin();
-    return;
-  }
+  if (in_flight.load(std::memory_order_acquire) || caller.retired() || base::forked) [[unlikely]]
+    return refuse_credential();
   if (own ? has_own_credential && wanted == credential : !has_own_credential)
-    return;
+    return true;
   const bool has_arguments = begun && args->position() != head;
   has_own_credential = own;
   credential = std::move(wanted);
@@ -398,14 +416,15 @@ void Call::Impl::use_credential(std::shared_ptr<const rpc::PreparedAuth> wanted,
     args->fail();
   else if (begun)
     begin_anew(*binding.load(std::memory_order_relaxed), procedure.load(std::memory_order_relaxed));
+  return true;
 }
 
-void Call::set_credential(const SharedCredential& credential) noexcept {
-  impl_->use_credential(credential.prepared_, true);
+bool Call::set_credential(const SharedCredential& credential) noexcept {
+  return impl_->use_credential(credential.prepared_, true);
 }
 
-void Call::reset_credential() noexcept {
-  impl_->use_credential(nullptr, false);
+bool Call::reset_credential() noexcept {
+  return impl_->use_credential(nullptr, false);
 }
 
 void Caller::set_auth_sys(const AuthSys& identity) {

@@ -121,7 +121,7 @@ struct Call::Impl : engine::OutgoingCall, runtime::WorkItem {
   [[gnu::noinline]] void begin_anew(const Binding& its, uint32_t its_procedure) noexcept;
   void drop_extras() noexcept;
   // `own`: its own credential, null for AUTH_NONE; else the caller's.
-  void use_credential(std::shared_ptr<const rpc::PreparedAuth> wanted, bool own) noexcept;
+  bool use_credential(std::shared_ptr<const rpc::PreparedAuth> wanted, bool own) noexcept;
   Impl* add_extra() noexcept;
   Impl* add_to_reply() noexcept;
   bool has_space(size_t segments) noexcept;
@@ -140,6 +140,7 @@ struct Call::Impl : engine::OutgoingCall, runtime::WorkItem {
   CallStatus wait_for_end();
   // Refuses a misuse.
   Encoder& refuse_begin() noexcept;
+  bool refuse_credential() noexcept;
   bool refuse_submit() noexcept;
   void refuse_retired() noexcept;
   void refuse_in_child() noexcept;
@@ -292,6 +293,7 @@ struct Caller::Impl {
     kOutOfReach = 32,
     kOfParent = 64,
     kDestroyedInFlight = 128,
+    kCredentialInFlight = 256,
   };
   bool is_first(Mistake mistake) noexcept;
   void complain(Mistake mistake, const char* what);

@@ -1053,14 +1053,19 @@ const char* credentials(const char* uri) {
   rrdk_credential* other;
   me.uid = 9;
   CHECK_OK(rrdk_credential_create_auth_sys(&me, &other, &error));
-  rrdk_call_set_credential(w.call, other);
+  CHECK(rrdk_call_set_credential(w.call, other));
   rrdk_credential_destroy(other);
   rrdk_call_begin(w.call, w.program, WHO);
   CHECK(run(&w) == RRDK_CALL_OK && w.site.who.uid == 9);
-  rrdk_call_set_credential(w.call, NULL);
+  CHECK(rrdk_call_reset_credential(w.call));
   rrdk_call_begin(w.call, w.program, WHO);
   CHECK(run(&w) == RRDK_CALL_OK && w.site.who.uid == 2);
   CHECK(rrdk_credential_create(7, "", 401, &other, &error) == RRDK_E_INVALID_ARGUMENT);
+  CHECK(rrdk_credential_create(7, NULL, 4, &other, &error) == RRDK_E_INVALID_ARGUMENT);
+  CHECK(other == NULL && rrdk_call_set_credential(w.call, other)); /* no user's */
+  rrdk_call_begin(w.call, w.program, WHO);
+  CHECK(run(&w) == RRDK_CALL_AUTH_ERROR);
+  CHECK(rrdk_call_reset_credential(w.call));
   CHECK_OK(rrdk_credential_create(0, NULL, 0, &other, &error));
   rrdk_credential_destroy(other);
   CHECK_OK(rrdk_client_set_auth_sys(w.client, &me, &error));

@@ -263,14 +263,14 @@ TEST(Client, CallsOfOneConnectionHaveCredentialsOfTheirOwn) {
   const SharedCredential bob = credential_of(2);
   Call first(*connection);
   Call second(*connection);
-  first.set_credential(alice);
+  ASSERT_TRUE(first.set_credential(alice));
   for (int round = 0; round != 3; ++round) {
     EXPECT_EQ(caller_of(first), 1u) << "a credential stays until another one is set";
-    second.set_credential(alice);
+    ASSERT_TRUE(second.set_credential(alice));
     EXPECT_EQ(caller_of(second), 1u);
-    second.set_credential(bob);
+    ASSERT_TRUE(second.set_credential(bob));
     EXPECT_EQ(caller_of(second), 2u);
-    second.reset_credential();
+    ASSERT_TRUE(second.reset_credential());
     EXPECT_EQ(caller_of(second), 7u);
   }
   everyone.uid = 8;
@@ -285,12 +285,12 @@ TEST(Client, ACredentialIsSetBeforeTheArguments) {
   const SharedCredential alice = credential_of(1);
   Call call(*connection);
   call.begin(kBinding, kWho);
-  call.set_credential(alice);
+  ASSERT_TRUE(call.set_credential(alice));
   call.expect_reply(256);
   ASSERT_EQ(call.submit_and_wait(), CallStatus::kOk);
   EXPECT_EQ(call.results().get_u32(), 1u);
   call.begin(kBinding, kWho).put_u32(0);
-  call.set_credential(credential_of(2));
+  ASSERT_TRUE(call.set_credential(credential_of(2)));
   EXPECT_EQ(call.submit_and_wait(), CallStatus::kInvalidCall);
   EXPECT_EQ(caller_of(call), 2u) << "the next call has it";
 }
@@ -302,7 +302,7 @@ TEST(Client, CredentialsOfCallsCostNoMemoryEachTime) {
   Call call(*connection);
   const auto run = [&](uint32_t calls) {
     for (uint32_t i = 0; i != calls; ++i) {
-      call.set_credential(users[i % 2]);
+      ASSERT_TRUE(call.set_credential(users[i % 2]));
       ASSERT_EQ(caller_of(call), i % 2 + 1);
     }
   };
@@ -310,6 +310,21 @@ TEST(Client, CredentialsOfCallsCostNoMemoryEachTime) {
   const size_t before = mallinfo2().uordblks;
   run(1000);
   EXPECT_LE(mallinfo2().uordblks, before);
+}
+
+TEST(Client, ACallInFlightKeepsItsCredential) {
+  World world;
+  auto connection = world.connect();
+  Call call(*connection);
+  ASSERT_TRUE(call.set_credential(credential_of(1)));
+  call.begin(kBinding, kKeep);
+  ASSERT_TRUE(call.submit(nullptr, nullptr));
+  EXPECT_FALSE(call.set_credential(credential_of(2)));
+  EXPECT_FALSE(call.reset_credential());
+  world.until([&] { return world.keeper.kept() == 1; });
+  world.keeper.release();
+  world.until([&] { return !call.in_flight(); });
+  EXPECT_EQ(caller_of(call), 1u);
 }
 
 TEST(Client, ACredentialThatIsTooLongIsRefused) {

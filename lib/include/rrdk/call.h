@@ -41,7 +41,10 @@ class PreparedAuth;
  *   const rrdk::SharedCredential alice(identity);
  *   call.set_credential(alice);
  *
- * Copies share one object, which is freed with the last of them; the last may be a Call's.
+ * Copies share one object, which is freed with the last of them; the last may be a Call's, which
+ * frees it where another one is set. A moved-from object is AUTH_NONE.
+ *
+ * Threads: any, also at the same time. Making one allocates; copying does not.
  */
 class SharedCredential {
  public:
@@ -54,6 +57,11 @@ class SharedCredential {
    */
   [[nodiscard]] static Result<SharedCredential> make(AuthFlavor flavor,
                                                      std::span<const std::byte> body);
+  /**
+   * The credential with which a call came (ServerCall::credential()), for calls that are made on
+   * its caller's behalf. The called server must accept it from this host. Errors: as above.
+   */
+  [[nodiscard]] static Result<SharedCredential> make(const Credential& credential);
 
  private:
   friend class Call;
@@ -168,14 +176,22 @@ class Call {
   Encoder& begin(const Binding& binding, uint32_t procedure) noexcept;
   /**
    * Sets the credential of this Call's calls, in place of the connection's
-   * (Caller::set_auth_sys()), until it is set again. Between begin() and the first argument it
-   * holds for that call already; after an argument it makes the call end with kInvalidCall. A call
-   * in flight keeps its own: this is refused then, with a log line. Nothing is allocated, and no
-   * lock is taken.
+   * (Caller::set_auth_sys()), until it is set again: begin() does not reset it. Best before
+   * begin(). Between begin() and the first argument it holds for that call already, whose header is
+   * written a second time; after an argument it makes that call end with kInvalidCall. A Call that
+   * changes users writes its header anew, so a Call per user is cheapest; where Calls are shared by
+   * users, set it for every call. Nothing is allocated, and no lock is taken.
+   *
+   * Returns false, and changes nothing, while the call is in flight, when its connection has been
+   * destroyed, and in a child of fork(), with a log line: do not begin a call for another user
+   * then.
    */
-  void set_credential(const SharedCredential& credential) noexcept;
-  /** As set_credential(): the connection's credential, as of each begin(), holds again. */
-  void reset_credential() noexcept;
+  [[nodiscard]] bool set_credential(const SharedCredential& credential) noexcept;
+  /**
+   * Ends set_credential(): the connection's credential, as of each begin(), holds again. Refused,
+   * and too late after an argument, likewise.
+   */
+  [[nodiscard]] bool reset_credential() noexcept;
   /**
    * Offers memory for the next DDP-eligible result, in stream order: a Write chunk of one segment,
    * or of several. The peer may write there until the call has ended, or, with on_released(), until

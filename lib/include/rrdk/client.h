@@ -8,7 +8,7 @@
  *   rrdk::Call call(*connection);
  *   rrdk::Encoder& args = call.begin(kBinding, kRead);
  *   args.put_u64(offset); args.put_u32(count);
- *   call.offer(buffer);                      // the data is placed here, not copied
+ *   call.offer(span);                        // a MemorySpan: the data is placed here, not copied
  *   if (call.submit_and_wait() == rrdk::CallStatus::kOk) {
  *     uint32_t status = call.results().get_u32();
  *     rrdk::ItemView data = call.results().get_item(count);
@@ -16,7 +16,8 @@
  *
  * Order: begin() precedes every submit(). It returns the encoder for the arguments and resets
  * offers, expect_reply(), forbid_ddp(), set_timeout_ms(), set_retransmit() and on_released(); call
- * these between begin() and submit(), since elsewhere they do nothing. submit() sends the call;
+ * these between begin() and submit(), since elsewhere they do nothing. What set_credential() has
+ * set is kept. submit() sends the call;
  * what is written to the Encoder after it is dropped. In the steady state nothing is allocated or
  * registered.
  *
@@ -37,9 +38,10 @@
  *
  * Threads: connect(), connect_start(), close_start(), drain_start(), state(), error(),
  * reconnecting() and stats() may be called from any thread; add_service() and destructors from one
- * thread at a time. begin(), offer() and submit() may be called from any thread, but by one at a
- * time for each Call. submit() is a direct call on the connection's own poll core (in a callback,
- * or where an embedded Runtime is polled); from other threads it goes through a ring.
+ * thread at a time. begin(), set_credential(), offer() and submit() may be called from any thread,
+ * but by one at a time for each Call. submit() is a direct call on the connection's own poll core
+ * (in a callback, or where an embedded Runtime is polled); from other threads it goes through a
+ * ring.
  *
  * Callbacks run on the connection's poll core, during a pass, one at a time, and never within
  * submit() or cancel(). They may begin, submit, cancel or destroy any Call of the same poll core,
@@ -212,7 +214,8 @@ class ClientConnection;
 
 /**
  * State of a connection. Transitions: kConnecting to kUp or kClosed; kUp to kLost or kClosed; kLost
- * to kReconnecting or kClosed. kReconnecting is reported again for each attempt that fails.
+ * to kReconnecting or kClosed; kReconnecting to kUp or kClosed, and to itself for each attempt that
+ * fails.
  */
 enum class ConnectionState : uint8_t {
   kConnecting,    ///< first attempt: the name is being looked up, or the server is being contacted

@@ -569,18 +569,26 @@ uint32_t rrdk_caller_core(const rrdk_caller* caller);
 /** Errors: RRDK_E_INVALID_ARGUMENT (more than 16 groups, no NUL in the name). */
 rrdk_errc rrdk_caller_set_auth_sys(rrdk_caller* caller, const rrdk_auth_sys* identity,
                                    rrdk_error* error);
+/** Errors: RRDK_E_INVALID_ARGUMENT (more than 400 bytes, or `body` is NULL and `length` is not 0).
+ */
 rrdk_errc rrdk_caller_set_auth(rrdk_caller* caller, uint32_t flavor, const void* body,
                                size_t length, rrdk_error* error);
 
-/** A credential that any number of calls share (rrdk::SharedCredential). */
+/**
+ * A credential that any number of calls share (rrdk::SharedCredential). Any thread. It refers to
+ * nothing else, so it may be destroyed at any time; calls that were given it keep its contents.
+ */
 typedef struct rrdk_credential rrdk_credential;
-/** Errors: RRDK_E_INVALID_ARGUMENT (more than 16 groups, no NUL in the name). */
+/** AUTH_SYS. Errors: RRDK_E_INVALID_ARGUMENT (more than 16 groups, no NUL in the name). */
 rrdk_errc rrdk_credential_create_auth_sys(const rrdk_auth_sys* identity,
                                           rrdk_credential** credential, rrdk_error* error);
-/** Errors: RRDK_E_INVALID_ARGUMENT (more than 400 bytes). */
+/**
+ * Any flavour; `body` is copied, and is defined by the flavour. Flavour 0 without a body is
+ * AUTH_NONE. The verifier of calls stays AUTH_NONE. Errors: RRDK_E_INVALID_ARGUMENT (more than 400
+ * bytes, or `body` is NULL and `length` is not 0).
+ */
 rrdk_errc rrdk_credential_create(uint32_t flavor, const void* body, size_t length,
                                  rrdk_credential** credential, rrdk_error* error);
-/** Calls that have it keep it. */
 void rrdk_credential_destroy(rrdk_credential* credential);
 
 /** Called during a pass of the connection's core; the call may be begun again, or destroyed. */
@@ -595,8 +603,13 @@ rrdk_call* rrdk_call_create(rrdk_caller* caller);
 void rrdk_call_destroy(rrdk_call* call);
 /** Returns the encoder of the arguments, valid until rrdk_call_submit(). */
 rrdk_encoder* rrdk_call_begin(rrdk_call* call, const rrdk_program* program, uint32_t procedure);
-/** As rrdk::Call::set_credential(); NULL: the connection's again. */
-void rrdk_call_set_credential(rrdk_call* call, const rrdk_credential* credential);
+/**
+ * As rrdk::Call::set_credential(). NULL, which a create function that failed leaves, is AUTH_NONE:
+ * no user's.
+ */
+bool rrdk_call_set_credential(rrdk_call* call, const rrdk_credential* credential);
+/** As rrdk::Call::reset_credential(): the connection's credential holds again. */
+bool rrdk_call_reset_credential(rrdk_call* call);
 
 /**
  * For use between begin and submit, as the functions of rrdk::Call with these names. The peer may
@@ -1023,8 +1036,8 @@ void rrdk_telemetry_destroy(rrdk_telemetry* telemetry);
 size_t rrdk_telemetry_openmetrics(const rrdk_telemetry* telemetry, char* to, size_t size);
 /**
  * As rrdk_telemetry_openmetrics(), in the format that an HTTP reader asks for: `accept` is the
- * value of its Accept header, or NULL. Sets *content_type to the value of the answer's header, a
- * constant.
+ * value of its Accept header, or NULL. Sets *content_type, unless it is NULL, to the value of the
+ * answer's header, a constant.
  */
 size_t rrdk_telemetry_answer(const rrdk_telemetry* telemetry, const char* accept, char* to,
                              size_t size, const char** content_type);

@@ -65,10 +65,10 @@ namespace rrdk {
  *
  * Identity: each client has one cache for all of its connections. The kernel or the network
  * identifies the client, never its messages: over shm the process, its start time and its user;
- * over iwarp the address without its port. Calls of a client that cannot be identified are refused.
- * Within a client a call is recognised by XID, program, version, procedure, principal, and the
- * length and first 256 bytes of its arguments, so these bytes must contain whatever distinguishes
- * calls.
+ * over iwarp and verbs the address without its port. Calls of a client that cannot be identified
+ * are refused. Within a client a call is recognised by XID, program, version, procedure, principal,
+ * and the length and first 256 bytes of its arguments, so these bytes must contain whatever
+ * distinguishes calls.
  *
  * Limits: the cache is in memory, so it does not cover a restart of the server or the client. It
  * does not cover repetitions after window_ms, so deadlines of repeated calls should be shorter.
@@ -179,8 +179,8 @@ struct ServerOptions {
   uint32_t credits = 64;
   /**
    * The minimum number of calls that a connection may have outstanding, from its first answer on:
-   * at least 1, at most `credits`. Only an answer can grant more, so set this high enough if
-   * handlers keep calls until others have come.
+   * at least 1; more than `credits` counts as `credits`. Only an answer can grant more, so set this
+   * high enough if handlers keep calls until others have come.
    */
   uint32_t first_credits = 4;
   /**
@@ -254,7 +254,7 @@ struct ServerOptions {
    * independently of idle_timeout_ms. 0: never.
    */
   uint32_t first_call_timeout_ms = 30'000;
-  /** Closes a connection that makes no calls for this time. 0: never. */
+  /** Closes a connection that for this time has no call in progress and makes none. 0: never. */
   uint32_t idle_timeout_ms = 0;
   /**
    * Closes a connection whose client, for this time, takes none of its replies and lets none of our

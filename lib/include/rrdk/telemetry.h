@@ -59,7 +59,8 @@ struct TelemetrySources {
 /** All metrics, for an HTTP reader. */
 struct MetricsAnswer {
   std::string text;
-  const char* content_type;  ///< the header's value; a constant
+  const char* content_type;   ///< the header's value; a constant
+  Reserved<8> reserved = {};  ///< spare bytes for later releases
 };
 
 class Telemetry {
@@ -71,8 +72,8 @@ class Telemetry {
   [[nodiscard]] static Result<std::unique_ptr<Telemetry>> create(const std::string& name,
                                                                  const TelemetrySources& sources);
   /**
-   * Waits for a command that is being answered. No thread may be in openmetrics() any more: stop
-   * your HTTP server first. Any thread, but not in a handler or a callback.
+   * Waits for a command that is being answered. No thread may be in openmetrics() or
+   * answer() any more: stop your HTTP server first. Any thread, but not in a handler or a callback.
    */
   ~Telemetry();
   Telemetry(const Telemetry&) = delete;
