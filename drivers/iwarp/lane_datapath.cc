@@ -144,7 +144,7 @@ fabric::Lane::Untaken Lane::untaken() noexcept {
 fabric::Lane::Untaken QueuePair::untaken() const noexcept {
   if (status_.load(std::memory_order_relaxed) != Status::kEstablished)
     return {};
-  return {!kept_.empty(), kept_sent_};
+  return {!kept_.empty(), (uint64_t{kept_rounds_} << 32) + kept_sent_};
 }
 
 // Adds what waits, before what is posted, to the same send(). Returns the number of bytes.

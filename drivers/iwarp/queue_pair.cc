@@ -281,6 +281,7 @@ void QueuePair::drop_kept() noexcept {
     kept_ = {};
   kept_.clear();
   kept_sent_ = 0;
+  ++kept_rounds_;
 }
 
 // What the control thread still sends: the rest of an FPDU, and why we end.

@@ -377,6 +377,7 @@ class QueuePair final : public fabric::QueuePair,
   std::vector<std::byte> kept_;  // precedes that: whole FPDUs, or the rest of one whose memory must
                                  // not be read any more
   size_t kept_sent_ = 0;         // bytes of kept_ that TCP has
+  uint32_t kept_rounds_ = 0;     // how often TCP has taken all of kept_
   std::unique_ptr<std::byte[]> copies_;  // of Sends that are copied and wait for TCP, by record
   bool rtr_read_pending_ = false;        // an empty Read, which said that we are ready
   uint32_t reads_answered_ = 0;

@@ -61,8 +61,11 @@ void QueuePair::open_lane() noexcept {
 fabric::LaneMessage QueuePair::slow_peek(uint64_t bits) noexcept {
   constexpr auto kAcquire = std::memory_order_acquire;
   auto word = std::bit_cast<SlotWord>(bits);
-  while (is_next(word) && (word.flags & kWrite) != 0 && take_next_write())
+  while (is_next(word) && (word.flags & kWrite) != 0 && take_next_write()) {
+    // Now, as the burst may last: the peer measures by its Writes whether we still take anything.
+    mine_.state->consumed.store(taken_, std::memory_order_release);
     word = theirs_.slot(taken_).word.load(kAcquire);
+  }
   if (status_.load(std::memory_order_relaxed) != Status::kEstablished)
     return {};
   if (!is_next(word)) {

@@ -412,9 +412,11 @@ bool Call::Impl::use_credential(std::shared_ptr<const rpc::PreparedAuth> wanted,
   credential = std::move(wanted);
   credential_version = 0;
   head = 0;
+  if (!begun || !args->ok())
+    return true;
   if (has_arguments)
     args->fail();
-  else if (begun)
+  else
     begin_anew(*binding.load(std::memory_order_relaxed), procedure.load(std::memory_order_relaxed));
   return true;
 }

@@ -125,7 +125,8 @@ void Requester::sample(OutgoingCall& call) noexcept {
   call.stages = common_.pool.stages().take(call.xid, true);
   if (call.stages == nullptr)
     return;
-  const uint64_t now = base::Tsc::ticks();
+  // Another CPU's counter may be ahead of ours.
+  const uint64_t now = std::max(base::Tsc::ticks(), call.submitted_ticks);
   call.stages->stamp(Stage::kSubmitted, call.submitted_ticks != 0 ? call.submitted_ticks : now);
   call.stages->stamp(Stage::kStarted, call.stages->pass(Stage::kStarted, now));
   common_.unposted.add(*call.stages, Stage::kPosted);

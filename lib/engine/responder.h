@@ -277,6 +277,7 @@ inline void Responder::deliver(ServedCall& call) noexcept {
     if (call.stages != nullptr) [[unlikely]]
       note_whole(call);
     call.state = CallState::kAbove;
+    common_.plain_limit = 0;  // what was listed before it goes before what its handler sends
     common_.upcalls.on_call(call);
   } else {
     refuse_xid(call);

@@ -55,9 +55,15 @@ CalledProgram* CalledPrograms::of(uint32_t core, const std::string& target,
 }
 
 std::vector<CalledStats> CalledPrograms::read() const {
+  std::vector<const CalledProgram*> programs;  // they stay
+  {
+    std::lock_guard lock(mutex_);  // not for longer: poll cores wait for it in of()
+    programs.reserve(all_.size());
+    for (const auto& one : all_)
+      programs.push_back(one.get());
+  }
   std::vector<CalledStats> all;
-  std::lock_guard lock(mutex_);
-  for (const auto& one : all_)
+  for (const CalledProgram* one : programs)
     one->add_to(all);
   return all;
 }

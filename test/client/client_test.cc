@@ -293,6 +293,9 @@ TEST(Client, ACredentialIsSetBeforeTheArguments) {
   ASSERT_TRUE(call.set_credential(credential_of(2)));
   EXPECT_EQ(call.submit_and_wait(), CallStatus::kInvalidCall);
   EXPECT_EQ(caller_of(call), 2u) << "the next call has it";
+  call.begin(kBinding, kWho).fail();
+  ASSERT_TRUE(call.set_credential(alice));
+  EXPECT_EQ(call.submit_and_wait(), CallStatus::kInvalidCall) << "what failed stays failed";
 }
 
 TEST(Client, CredentialsOfCallsCostNoMemoryEachTime) {

@@ -483,6 +483,32 @@ TEST_P(Lanes, PlaceWritesInFrontOfTheirMessage) {
   EXPECT_TRUE(pair_.server.completions.empty());
 }
 
+// The user of the other end may take its time with each message.
+TEST_P(Lanes, TellOfAWriteThatWasPlacedBeforeItsMessageIsTaken) {
+  if (!to_server().can_write())
+    GTEST_SKIP() << "the driver for " << GetParam().name << " has no Writes in its lanes";
+  constexpr uint32_t kBytes = 4096;
+  Buffer sink = test_memory().get(kBytes);
+  const uint32_t key = pair_.expose(sink.first(kBytes), Rights::kRemoteWrite);
+  EXPECT_FALSE(to_server().untaken().any);
+  std::vector<uint64_t> progress;
+  server_.wants = [&](std::string_view) {
+    const Lane::Untaken untaken = to_server().untaken();
+    progress.push_back(untaken.progress);
+    EXPECT_EQ(untaken.any, progress.size() == 1) << "of two Writes";
+    return true;
+  };
+  for (uint32_t i = 1; i != 3; ++i) {
+    ASSERT_TRUE(to_server().write(buffer_.first(kBytes), key, address_of(sink.data())));
+    ASSERT_TRUE(say(to_server(), text_of(i)));
+  }
+  to_server().flush();
+  EXPECT_TRUE(to_server().untaken().any);
+  ASSERT_TRUE(pair_.pump_until([&] { return server_.got.size() == 2; }));
+  EXPECT_FALSE(to_server().untaken().any);
+  EXPECT_TRUE(pair_.server.completions.empty());
+}
+
 TEST_P(Lanes, EndTheConnectionForAnInvalidKey) {
   pair_.post_receives(*pair_.server_qp, 1);
   ASSERT_TRUE(say(to_server(), text_of(1), 0x1234'5678));

@@ -180,7 +180,8 @@ class Call {
    * begin(). Between begin() and the first argument it holds for that call already, whose header is
    * written a second time; after an argument it makes that call end with kInvalidCall. A Call that
    * changes users writes its header anew, so a Call per user is cheapest; where Calls are shared by
-   * users, set it for every call. Nothing is allocated, and no lock is taken.
+   * users, set it for every call. Nothing is allocated, and no lock is taken; reset_credential()
+   * may take the connection's.
    *
    * Returns false, and changes nothing, while the call is in flight, when its connection has been
    * destroyed, and in a child of fork(), with a log line: do not begin a call for another user

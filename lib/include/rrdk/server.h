@@ -260,8 +260,8 @@ struct ServerOptions {
    * Closes a connection whose client, for this time, takes none of its replies and lets none of our
    * RDMA Reads and Writes proceed, since it holds buffers of the server (RFC 5666 section 11). 0:
    * never. Replies that the fabric holds do not count: over shm, those of up to 4096 bytes while
-   * its ring has space; over iWARP, what TCP has accepted. These times are checked about every
-   * millisecond, and every second while cores sleep.
+   * its ring has space; over iWARP, what TCP has accepted. These times are checked four times
+   * as often as the shortest of them says, between every millisecond and every second.
    */
   uint32_t send_timeout_ms = 60'000;
   ReplayOptions replay = {};
