@@ -91,6 +91,9 @@ class Latencies:
         self.most = max(self.most, nanoseconds)
 
     def percentile(self, share):
+        """None if there are too few for it: p99 of ten is their maximum by another name."""
+        if 0.5 < share < 1 and round(self.count * (1 - share), 6) < 1:
+            return None
         left = self.count * share
         for value in sorted(self.counts):
             left -= self.counts[value]
@@ -370,7 +373,8 @@ class Text:
         for name, tally in [*rows, ("all", self.report.whole)]:
             times = ["-"] * 3
             if tally.latencies.count:
-                times = [duration(tally.latencies.percentile(share)) for share in (0.5, 0.99, 1)]
+                known = [tally.latencies.percentile(share) for share in (0.5, 0.99, 1)]
+                times = ["-" if time is None else duration(time) for time in known]
             print(f"{name:{width}} {tally.calls:9} {tally.unanswered:10} {sum(tally.errors.values()):7} "
                   + " ".join(f"{text:>8}" for text in times))
 
