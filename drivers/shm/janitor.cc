@@ -244,7 +244,7 @@ class Janitor {
     }
   }
 
-  // Called at first, and again whenever something is handed over after the system had no thread.
+  // Starts the first thread, and tries again in each public function if the system had no thread.
   void have_a_thread() noexcept {
     if (!wants_thread_.load(std::memory_order_relaxed) ||
         waiting_.load(std::memory_order_relaxed) == 0)
