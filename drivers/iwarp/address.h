@@ -2,17 +2,17 @@
 //
 // Options, joined by "&". For both ends:
 //
-// timeout=S  seconds after which an attempt to connect has failed, 1 to 3600; for a listener:
+//   timeout=S  seconds after which an attempt to connect has failed, 1 to 3600; for a listener:
 //              seconds in which a peer must have sent its whole request
-// silence=S  seconds without anything from the peer's host, including its TCP, after which a
+//   silence=S  seconds without anything from the peer's host, including its TCP, after which a
 //              connection has ended, 3 to 3600
-// congestion=NAME
+//   congestion=NAME
 //              TCP's congestion control, as in net.ipv4.tcp_available_congestion_control
 //
 // For a client:
 //
-// crc=1      asks for CRC32C; either end can insist on it, and a listener agrees
-// mpa=1      asks as RFC 5044 says, for servers that do not know RFC 6581: Read depths are not
+//   crc=1      asks for CRC32C; either end can insist on it, and a listener agrees
+//   mpa=1      asks as RFC 5044 says, for servers that do not know RFC 6581: Read depths are not
 //              negotiated then
 #pragma once
 

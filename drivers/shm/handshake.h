@@ -1,7 +1,7 @@
 // What crosses the UNIX socket of a connection: the handshake, with the descriptors of everything
 // that the two ends share, and later the regions that come and go.
 //
-// connecting end                      listening end
+//   connecting end                      listening end
 //        connect()                ->    accept()
 //                                 <-    Hello       "I speak this protocol"
 //        Connect, private data    ->                (a ConnectRequest for the application)

@@ -2,8 +2,8 @@
 // one, in a separate memfd for each connection, which no other process can write. Nothing in the
 // peer's segment is trusted: the reader takes each word once and checks it.
 //
-// State | message slots (a ring; the owner produces) | remote keys of the owner | copies (a ring
-// of bytes: messages that are too long for a slot, and short enough to be copied twice)
+//   State | message slots (a ring; the owner produces) | remote keys of the owner | copies (a ring
+//   of bytes: messages that are too long for a slot, and short enough to be copied twice)
 #pragma once
 
 #include <array>
@@ -55,8 +55,8 @@ struct State {
   alignas(kCacheLine) Shared64 consumed;
   // The peer's key by which the owner is reading the peer's memory at this moment; 0: none.
   //
-  // reader:      reading = key;  key still shown? then check and copy;  reading = 0
-  // key's owner: shows it no more;  the peer is not reading by it? then the key is invalid
+  //   reader:      reading = key;  key still shown? then check and copy;  reading = 0
+  //   key's owner: shows it no more;  the peer is not reading by it? then the key is invalid
   alignas(kCacheLine) Shared32 reading;
 };
 static_assert(sizeof(State) == 3 * kCacheLine);

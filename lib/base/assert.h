@@ -1,9 +1,9 @@
 // Assumptions of the code, written so that they are checked. Builds with b_ndebug (release builds)
 // leave all of this out; debug builds, the simulation and sanitizers have it.
 //
-// RRDK_ASSERT(unanswered_ != 0);
-// RRDK_ASSERT(in_flight_ < limit_, in_flight_, limit_);   // reports both values
-// RRDK_ON_CORE(core_);
+//   RRDK_ASSERT(unanswered_ != 0);
+//   RRDK_ASSERT(in_flight_ < limit_, in_flight_, limit_);   // reports both values
+//   RRDK_ON_CORE(core_);
 //
 // An assertion states what a reader must know and only a bug of ours can break. What peers send,
 // what the system lacks and what programs do wrong has an Error or a counter instead.

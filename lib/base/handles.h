@@ -13,9 +13,9 @@ namespace rrdk::base {
 // do great harm, since the object may have another use by then. A handle of this class leads to its
 // object while the slot is open for it, and to nothing ever after.
 //
-// bits 0 to 21   which slot
-// bit 22         set in each handle, and in the slot while it is open
-// the others     how often the slot was opened before: 2^41 times until a number comes again
+//   bits 0 to 21   which slot
+//   bit 22         set in each handle, and in the slot while it is open
+//   the others     how often the slot was opened before: 2^41 times until a number comes again
 //
 // Slots stay where they are for good, so that a handle can be checked whatever has become of its
 // object. An object has its slot for its whole life. Never destroyed; of static duration.

@@ -18,8 +18,8 @@ namespace rrdk::base {
 
 // A fact worth one line in the life of the process, however many objects encounter it:
 //
-// static base::LogOnce once;
-// if (once.first()) base::log_info(...);
+//   static base::LogOnce once;
+//   if (once.first()) base::log_info(...);
 class LogOnce {
  public:
   bool first() { return !said_.exchange(true, std::memory_order_relaxed); }
@@ -31,7 +31,7 @@ class LogOnce {
 // For events that may come in storms (refused connections, for example): one line at intervals,
 // which says how many were left out. Any thread.
 //
-// if (auto left_out = limit.allow(now_ns))
+//   if (auto left_out = limit.allow(now_ns))
 //     base::log_warning("%s refused%s", who, base::and_more(*left_out).text);
 class LogLimit {
  public:

@@ -50,11 +50,11 @@ class CallEnd {
 
 // The implementation of a Call.
 //
-// phase      who has the call                  waits for
-// kIdle      its caller, or the core's inbox   submit(), then the core's next pass
-// kWaiting   the Caller::Impl                  a connection, deadline, cancel or its giving up
-// kEngine    the engine                        reply, deadline, cancel or the connection's end
-// kEnded     the core's deferred ends          the core's next pass, then the callback
+//   phase      who has the call                  waits for
+//   kIdle      its caller, or the core's inbox   submit(), then the core's next pass
+//   kWaiting   the Caller::Impl                  a connection, deadline, cancel or its giving up
+//   kEngine    the engine                        reply, deadline, cancel or the connection's end
+//   kEnded     the core's deferred ends          the core's next pass, then the callback
 //
 // A call whose connection is lost returns from kEngine to kWaiting if the policy says so.
 //
@@ -247,10 +247,10 @@ struct Counters {
 // The calls of one end of a connection, from their submit() to their callbacks, and what they have
 // in common.
 //
-// up_       carrier_   what becomes of a call
-// a link    the same   submit() gives it to that link's engine
-// null      a link     that engine gives back the calls that it has; new ones do without
-// null      null       they do without: the derived class decides whether they may wait
+//   up_       carrier_   what becomes of a call
+//   a link    the same   submit() gives it to that link's engine
+//   null      a link     that engine gives back the calls that it has; new ones do without
+//   null      null       they do without: the derived class decides whether they may wait
 struct Caller::Impl {
   // `device` may be set later.
   Impl(Runtime::Impl& runtime_in, runtime::PollCore& core, const runtime::OpenDevice* device,

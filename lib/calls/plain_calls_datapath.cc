@@ -1,8 +1,8 @@
 // A plain call (plain_calls.h), from submit() to its callback.
 //
-// submit     checks the call and its connection; takes a slot and an XID; writes header and call to
-//              the lane and sends them
-// on_burst   peek, match, take, end; the callback, which may submit the next call; the next reply
+//   submit     checks the call and its connection; takes a slot and an XID; writes header and call
+//              to the lane and sends them
+//   on_burst   peek, match, take, end; the callback, which may submit the next call; the next reply
 #include <algorithm>
 #include <cstring>
 

@@ -1,10 +1,10 @@
 // The implementation of rrdk::Client and rrdk::ClientConnection: the connections that carry its
 // calls (calls/calls.h), one after the other (ClientLink).
 //
-// link_     is_up()   what it waits for
-// there     no        the fabric: the link is being established or is closing
-// there     yes       nothing: calls run
-// null      no        the helper thread, which finds out where the server is (wanted_);
+//   link_     is_up()   what it waits for
+//   there     no        the fabric: the link is being established or is closing
+//   there     yes       nothing: calls run
+//   null      no        the helper thread, which finds out where the server is (wanted_);
 //                       the timer, for the next attempt to connect; or it is over
 //
 // Nothing here waits. Threads that wait do so for a phase (lifecycle.cc).

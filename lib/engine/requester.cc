@@ -149,8 +149,8 @@ void Requester::continue_xids(std::span<const uint32_t> last) noexcept {
 // a key is revoked meanwhile, the peer's next access fails, which ends the connection and all other
 // calls on it. So, if its memory allows it, the call ends for its caller only:
 //
-// the caller's OutgoingCall   ends at once
-// a stand-in                  takes its place in the slot, where the peer's answer will find it,
+//   the caller's OutgoingCall   ends at once
+//   a stand-in                  takes its place in the slot, where the peer's answer will find it,
 //                               with its message and chunks: all that the peer may use is "lent"
 //
 // until the answer comes, the time limit passes, or the connection ends. Then the keys are revoked

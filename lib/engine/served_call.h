@@ -99,12 +99,12 @@ struct ChunkPart {
 // A handler, on the core or in a worker, has it from Upcalls::on_call() until it ends its
 // ServerCall.
 //
-// state        where it is                    waits for
-// kAbove       with its handler               one of ServerCall's six ends
-// kAbove       in the core's inbox            the core's next pass
-// kAbove       in the core's timers           reply_after()'s time, or the connection's end
-// kAbove       with its Dispatcher            the call that it repeats, or the connection's end
-// the others   the engine's                   as CallState says
+//   state        where it is                    waits for
+//   kAbove       with its handler               one of ServerCall's six ends
+//   kAbove       in the core's inbox            the core's next pass
+//   kAbove       in the core's timers           reply_after()'s time, or the connection's end
+//   kAbove       with its Dispatcher            the call that it repeats, or the connection's end
+//   the others   the engine's                   as CallState says
 struct ServedCall : base::WorkItem, base::Timer {
   ServedCall() = default;
   ServedCall(const ServedCall&) = delete;

@@ -3,7 +3,7 @@
 // driver has it, takes it, writes the answer where the driver will send it from, and continues with
 // the next message:
 //
-// void Engine::on_burst(Lane& lane, uint32_t most) {
+//   void Engine::on_burst(Lane& lane, uint32_t most) {
 //     for (; most != 0; --most) {
 //       const LaneMessage message = lane.peek();
 //       if (!message || !can_answer_at_once(message))
@@ -14,7 +14,7 @@
 //       lane.take(message);
 //       lane.send(answer(message, reply));
 //     }
-// }
+//   }
 //
 // A driver that has lanes gives one to each connection (QueuePair::lane()) and calls its user
 // (QueuePair::set_lane_user()) from CompletionQueue::poll(). Messages that the user does not take

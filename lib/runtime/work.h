@@ -34,12 +34,12 @@ struct WorkerClient {
 // The contract of everything that gives a core work: completion queues, rings, timers, control
 // events. A core sleeps only if all its sources agree.
 //
-// poll       takes a bounded amount of work and does it; returns how much (0: idle)
-// peek       whether poll would find something now; changes nothing
-// try_sleep  arranges that the core's descriptors become readable at the next work; false: there
+//   poll       takes a bounded amount of work and does it; returns how much (0: idle)
+//   peek       whether poll would find something now; changes nothing
+//   try_sleep  arranges that the core's descriptors become readable at the next work; false: there
 //              is work already, do not sleep. Published before the last look at the source, so
 //              that work arriving in between is either seen here or wakes the core
-// wake       undoes the arrangement; called after every try_sleep, whatever that returned
+//   wake       undoes the arrangement; called after every try_sleep, whatever that returned
 template <typename T>
 concept WorkSource = requires(T& source, uint64_t now_ns) {
   { source.poll(now_ns) } -> std::same_as<uint32_t>;

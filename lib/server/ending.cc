@@ -1,10 +1,10 @@
 // Operations of a server that take time: drain(), close_start() and remove_service_start(). They
 // run as steps on poll core 0 (look()); threads that wait for them only check the result.
 //
-// what          begins with                  is over when
-// a removal     the service withdrawn        passes that ran then, and its handlers, have ended
-// a drain       no further calls are run     no connection is left, or the rest has been closed
-// a close       all connections closed       no connections, drains or removals are left, and
+//   what          begins with                  is over when
+//   a removal     the service withdrawn        passes that ran then, and its handlers, have ended
+//   a drain       no further calls are run     no connection is left, or the rest has been closed
+//   a close       all connections closed       no connections, drains or removals are left, and
 //                                              no core refers to the server
 #include <algorithm>
 #include <utility>

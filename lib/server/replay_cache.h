@@ -2,12 +2,12 @@
 // call, however often the client repeats the call after lost connections: the first reply is kept,
 // and sent again.
 //
-// state     what it means                                       a repeated call
-// running   the handler has the first call                      waits, and is answered with it
-// done      the reply is kept                                   gets it
-// not kept  it ran, but its reply is not there: too large, made  gets SYSTEM_ERR, and is not run
+//   state     what it means                                       a repeated call
+//   running   the handler has the first call                      waits, and is answered with it
+//   done      the reply is kept                                   gets it
+//   not kept  it ran, but its reply is not there: too large, made  gets SYSTEM_ERR, and is not run
 //             space for later ones, or there was no buffer
-// dropped   the handler called drop(); waiters still look at it  is dropped, if it waited for it
+//   dropped   the handler called drop(); waiters still look at it  is dropped, if it waited for it
 //
 // A call is recognised by its XID, by the principal that its credential names (rpc::Principal), and
 // by a keyed hash of everything else that a repetition has in common with it: program, version,
@@ -362,7 +362,7 @@ inline constexpr const char* kNoReplayRoom =
 // A reply as the duplicate request cache keeps it: the RPC message without any transport framing,
 // so that it can be answered through any chunks that a repeated call offers.
 //
-// run:  length, kind (eight bytes)  then the bytes
+//   run:  length, kind (eight bytes)  then the bytes
 //
 // Runs of the stream itself are kept without the counts of the items after them, which the Encoder
 // writes again.

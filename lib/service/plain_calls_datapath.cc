@@ -1,9 +1,9 @@
 // The life of a plain call (plain_calls.h), from the slot with the call to the slot of its reply.
 //
-// on_burst     what holds for all calls of a burst; serve() one after the other
-// serve        peek, match, find; answer_null(), or a record and run(), or a worker
-// run          the handler, and its reply if that is plain as well
-// leave        a call that its handler has kept, or answered otherwise, continues like any other
+//   on_burst     what holds for all calls of a burst; serve() one after the other
+//   serve        peek, match, find; answer_null(), or a record and run(), or a worker
+//   run          the handler, and its reply if that is plain as well
+//   leave        a call that its handler has kept, or answered otherwise, continues like any other
 //
 // chunk_calls_datapath.cc has what is different for a call with a chunk.
 #include <algorithm>

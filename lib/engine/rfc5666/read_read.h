@@ -22,9 +22,9 @@ namespace rrdk::engine {
 // neither inline nor in the memory that the call offers is sent with a Read list. The peer may read
 // the reply's memory until RDMA_DONE.
 //
-// kReplying   the keys are bound, then the reply is sent
-// kExposed    until RDMA_DONE, or until done_wait_ns have passed, which ends the connection
-// kRevoking   the keys are invalidated; then the call ends and its memory is free
+//   kReplying   the keys are bound, then the reply is sent
+//   kExposed    until RDMA_DONE, or until done_wait_ns have passed, which ends the connection
+//   kRevoking   the keys are invalidated; then the call ends and its memory is free
 
 constexpr uint32_t kMaxExposedItems = 16;  // of one reply; proto::Limits::read_chunks of most peers
 
@@ -86,9 +86,9 @@ class ReplyExposer {
 // The requester's part in the Read-Read model (RFC 5666 sections 3.5 and 3.8): a reply with a Read
 // list is read from the responder, then RDMA_DONE is sent.
 //
-// kFree
-// kWaiting   for RDMA Reads; some may not have been posted yet (ORD)
-// kDone      for the completion of the Send of RDMA_DONE
+//   kFree
+//   kWaiting   for RDMA Reads; some may not have been posted yet (ORD)
+//   kDone      for the completion of the Send of RDMA_DONE
 //
 // If a call is given up, its reading continues until RDMA_DONE.
 
