@@ -96,7 +96,7 @@ fabric::Identity identity_of(const Endpoint4Or6& endpoint) {
   fabric::Identity identity;
   if (endpoint.storage.ss_family == AF_INET6) {
     const auto& v6 = reinterpret_cast<const sockaddr_in6&>(endpoint.storage);
-    // a host that connects to [::] and to 0.0.0.0 is one peer
+    // A host that connects to [::] and to 0.0.0.0 is one peer.
     if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {
       in_addr_t v4 = 0;
       std::memcpy(&v4, &v6.sin6_addr.s6_addr[12], sizeof(v4));

@@ -21,7 +21,7 @@ using Endpoint4Or6 = base::SocketAddress;
 
 // The addresses of a host; a name can have several.
 struct Host {
-  // in the order in which to try them; empty: it is a name, and names are refused
+  // In the order in which to try them; empty: it is a name, and names are refused.
   std::vector<Endpoint4Or6> endpoints;
   bool by_name = false;  // the name was resolved, so `endpoints` may be unknown to the user
 };

@@ -78,7 +78,7 @@ class KeyTable {
   uint32_t mask_;
   uint32_t index_bits_;
   base::Random nonces_;
-  // empty until the first is reserved, which many connections never do
+  // Empty until the first is reserved, which many connections never do.
   std::vector<Entry> entries_;
   std::vector<uint32_t> free_;  // a ring of indexes, so that reuse comes as late as possible
   uint64_t free_head_ = 0;

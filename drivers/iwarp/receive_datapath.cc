@@ -93,7 +93,7 @@ bool QueuePair::step(std::span<fabric::Completion> out, uint32_t& count) noexcep
     return status_.load(std::memory_order_relaxed) == Status::kEstablished;
   }
   if (receives_->empty() && lane_goes_on()) [[unlikely]] {
-    // the next poll asks the user before this message needs a Receive
+    // The next poll asks the user before this message needs a Receive.
     lane_turn_ = LaneTurn::kOver;
     return false;
   }

@@ -306,9 +306,9 @@ class QueuePair final : public fabric::QueuePair,
   uint32_t refused_copy_ = 0;  // length of the Send that did not fit into the copies; 0: none
   RegionTable local_regions_;  // those that the peer was told about
   RegionTable peer_regions_;
-  // in the data path's turns, for peer_regions_; each turn subtracts some
+  // In the data path's turns, for peer_regions_; each turn subtracts some.
   uint32_t packets_read_ = 0;
-  // that of the current message: there is more to read in the next turn
+  // That of the current message: there is more to read in the next turn.
   bool region_is_late_ = false;
   uint64_t regions_seen_ = 0;  // Device::region_generation()
 

@@ -144,7 +144,7 @@ void QueuePair::on_cm_event(const CmEvent& event) {
 void QueuePair::on_async_event(ibv_event_type type) {
   if (type == IBV_EVENT_COMM_EST) {
     if (id_)
-      // a message came before the peer's last message of the handshake
+      // A message came before the peer's last message of the handshake.
       rdma_notify(id_.get(), type);
     return;
   }

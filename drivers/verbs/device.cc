@@ -22,7 +22,7 @@ namespace rrdk::verbs {
 
 namespace {
 
-// per queue: small devices have lower limits of their own
+// Per queue: small devices have lower limits of their own.
 constexpr uint32_t kMostRequests = 1u << 12;
 constexpr uint32_t kMostKeys = 1u << 16;  // per queue pair
 constexpr uint32_t kMostReads = 128;

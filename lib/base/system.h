@@ -76,7 +76,7 @@ class LazyPages {
 inline std::string system_message(int error) {
   const char* remedy = error == EMFILE ? " (RLIMIT_NOFILE: raise it, by ulimit -n say)" : "";
   char text[128];
-  // the GNU version, which returns it
+  // The GNU version, which returns it.
   return std::string(::strerror_r(error, text, sizeof(text))) + remedy;
 }
 

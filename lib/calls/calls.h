@@ -167,7 +167,7 @@ struct Call::Impl : engine::OutgoingCall, runtime::WorkItem {
   Phase phase = Phase::kIdle;
   bool begun = false;      // and not submitted since
   bool has_extras = true;  // begin() must undo something: offers, or the effect of a set_...()
-  // as it is for calls that offer no memory and carry no bytes of their own
+  // As it is for calls that offer no memory and carry no bytes of their own.
   bool reply_planned = false;
   bool retransmit = false;
   bool timed = false;  // seen since submit(): its deadline is set, if it has one
@@ -362,7 +362,7 @@ struct Caller::Impl {
   // The NULL call of the last binding that check() accepted. The binding itself may be gone.
   std::optional<calls::NullCall> last_null_call() const noexcept;
 
-  // calls that end because of us, or for lack of a connection, get kShutdown
+  // Calls that end because of us, or for lack of a connection, get kShutdown.
   bool shutting_down = false;
 
  private:

@@ -130,7 +130,7 @@ class alignas(64) Connection {
   // Called when what was taken off sends() has been posted. Calls whose Sends were copied may end,
   // and calls that waited for them have something to post.
   void on_posted();
-  // checks deadlines and retries calls that wait for buffers; about every ms
+  // Checks deadlines and retries calls that wait for buffers; about every ms.
   void on_tick(uint64_t now_ns);
   void start_waiting();  // starts calls that wait for a turn, now that there is allowance
 

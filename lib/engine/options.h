@@ -90,7 +90,7 @@ struct ConnectionOptions {
   // A requester's concessions to responders with known faults (EXP-10, EXP-32); not both.
   // a last segment for the pad if the offered memory is no multiple of four
   bool pad_write_chunks = false;
-  // no chunk has several segments; a call that needs such a chunk is not sent
+  // No chunk has several segments; a call that needs such a chunk is not sent.
   bool one_segment = false;
   Rfc5666Options rfc5666 = {};
   const Extensions* extensions = nullptr;  // null: no types, no properties

@@ -179,7 +179,7 @@ struct alignas(64) OutgoingCall : CallProgress {
   // The engine's. The first two change only together with `mended`.
   uint64_t reply_extra = 0;             // memory for the reply beyond what the upper layer expects
   uint16_t most_results = kMaxResults;  // how many of `results` are offered at most
-  // the first tick at which it was lent, or was over but not settled; 0: no such tick yet
+  // The first tick at which it was lent, or was over but not settled; 0: no such tick yet.
   uint64_t since_ns = 0;
   OutgoingCall* next_queued = nullptr;
 

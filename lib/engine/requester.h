@@ -182,7 +182,7 @@ class Requester {
   OutgoingCall* reading_call(uint32_t xid) noexcept;
 
   Window window;
-  // credits that each call asks for: as many as there are Receives for replies
+  // Credits that each call asks for: as many as there are Receives for replies.
   const uint32_t asked;
 
  private:

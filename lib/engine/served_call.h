@@ -174,10 +174,10 @@ struct ServedCall : base::WorkItem, base::Timer {
   uint32_t inline_size() const noexcept;  // a good size for the first buffer of the reply
   uint64_t max_reply() const noexcept;
   Connection& connection() const noexcept;
-  // its peer, to which the buffers of its results are charged
+  // Its peer, to which the buffers of its results are charged.
   mem::Borrower& borrower() const noexcept;
   bool is_padded() const noexcept;  // RDMA_MSGP, in RFC 5666's compatibility mode
-  // in the message, without the RPC header; valid until reply()
+  // In the message, without the RPC header; valid until reply().
   OpaquePadding padding() const noexcept;
 
   void take_header(const proto::Header& came) noexcept {

@@ -194,7 +194,7 @@ class Pool {
   uint32_t slabs() const noexcept { return slabs_.load(std::memory_order_relaxed); }
   bool elastic() const noexcept { return options_.budget != nullptr; }
   uint32_t more() const noexcept;  // buffers that it could still get from the budget
-  // of these, those that no other class has; cheaper to determine
+  // Of these, those that no other class has; cheaper to determine.
   uint32_t unused() const noexcept;
   uint32_t home() const noexcept { return depot_.count(); }  // in no cache
   uint32_t within_reach() const noexcept;  // in no cache other than the calling core's
@@ -252,7 +252,7 @@ class Pool {
   std::atomic<uint32_t> slabs_ = 0;
   std::atomic<uint32_t> least_ = UINT32_MAX;
   base::SharedCount missing_;
-  // by slab: number of free buffers, while free slabs are searched for
+  // By slab: number of free buffers, while free slabs are searched for.
   std::unique_ptr<uint32_t[]> home_of_;
   // If the last search found no free slab: the depot's changes() at that time, and how many buffers
   // must come back before there can be a free slab.

@@ -266,7 +266,7 @@ Result<std::vector<std::byte>> Caller::receive_record() {
       return tl::unexpected(got.error());
     word = xdr::load_u32(mark.data());
     size_t length = word & ~kLastFragment;
-    // no sender makes such fragments, which could go on for ever
+    // No sender makes such fragments, which could go on for ever.
     if (length == 0 && (word & kLastFragment) == 0)
       return tl::unexpected(not_a_peer("it sends empty fragments"));
     if (length > terms_.longest_reply - record.size())

@@ -46,7 +46,7 @@ struct Faults {
 class CoreFaults {
  public:
   bool engaged() const noexcept { return faults_.load(std::memory_order_relaxed) != nullptr; }
-  // any thread; `faults` must outlive this object
+  // Any thread; `faults` must outlive this object.
   void engage(Faults& faults) noexcept { faults_.store(&faults); }
 
   // While engaged(): the functions of fabric::Tap.

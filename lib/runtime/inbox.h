@@ -105,7 +105,7 @@ class Inbox {
   bool peek(uint64_t) const noexcept {
     return !ring_->empty() || overflow_.load(std::memory_order_acquire) != nullptr;
   }
-  // the alarm must have been set before
+  // The alarm must have been set before.
   bool try_sleep(uint64_t now_ns) noexcept { return !peek(now_ns); }
   void wake() noexcept {}
 
@@ -132,7 +132,7 @@ class ControlQueue {
 
   uint32_t poll(uint64_t) { return waiting_.load(std::memory_order_relaxed) ? run() : 0; }
   bool peek(uint64_t) const noexcept { return waiting_.load(std::memory_order_acquire); }
-  // the alarm must have been set before
+  // The alarm must have been set before.
   bool try_sleep(uint64_t now_ns) noexcept { return !peek(now_ns); }
   void wake() noexcept {}
 

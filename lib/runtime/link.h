@@ -295,7 +295,7 @@ class Link {
   mutable std::mutex engine_mutex_;
   std::unique_ptr<const engine::Counters> last_counters_;  // when engine_ is gone
   std::unique_ptr<const Ending> ending_;  // null: it has not ended, or the reason is not known
-  // the fabric's, used if no completion says more; kFlushing
+  // The fabric's, used if no completion says more; kFlushing.
   std::unique_ptr<const Ending> last_word_;
   Peer peer_;
   uint64_t drained_ns_ = 0;  // when it was first seen to have drained; 0: not yet

@@ -29,7 +29,7 @@ bool ServerLink::begin_once(ServedCall& call) noexcept {
     case ReplayCache::Verdict::kRun:
       return true;
     case ReplayCache::Verdict::kWait:
-      // newest first, as in its entry, so that withdraw() finds them soon
+      // Newest first, as in its entry, so that withdraw() finds them soon.
       waiting_.push_front(call);
       if (state() > runtime::LinkState::kUp)
         release_waiting();  // on_down() was called before

@@ -111,7 +111,7 @@ class PlainCalls final : public fabric::LaneUser {
   alignas(32) std::array<uint32_t, 8> reply_b_ = {};
   Dispatcher& dispatcher_;
   runtime::Link& link_;
-  // the edition of the service table for which the templates were made
+  // The edition of the service table for which the templates were made.
   uint64_t edition_ = UINT64_MAX;
   const ServiceEntry* service_ = nullptr;
   Found found_;  // the procedure of the last call

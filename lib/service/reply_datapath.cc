@@ -175,7 +175,7 @@ void Dispatcher::send(ServedCall& call) noexcept {
   if (counters != nullptr) [[likely]] {
     if (times) [[unlikely]]
       note_times(*counters, *stages, late);
-    // the last access to its service, which may be destroyed now
+    // The last access to its service, which may be destroyed now.
     counters->calls_in_progress.take_one();
   }
   link_.core().mark_dirty(link_);

@@ -14,7 +14,7 @@ using proto::MessageType;
 
 namespace {
 
-// bytes of one read segment in a header: moving fewer gains nothing
+// Bytes of one read segment in a header: moving fewer gains nothing.
 constexpr uint32_t kMovedEntry = 24;
 
 }  // namespace
