@@ -1,4 +1,4 @@
-// The search for the knee, with made-up runs.
+// The search for the knee, with simulated runs.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -8,9 +8,9 @@
 namespace rrdk::testrpc {
 namespace {
 
-constexpr double kCapacity = 1000;  // calls a second, of a closed loop
+constexpr double kCapacity = 1000;  // calls a second, in a closed loop
 
-// A server that answers in 100 us up to `knee` calls a second, and in a second above it.
+// A server that answers in 100 us up to `knee` calls a second, and in a second above that.
 class Made {
  public:
   explicit Made(double knee) : knee_(knee) {}

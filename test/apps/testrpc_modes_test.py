@@ -575,7 +575,7 @@ class Interactive(harness.Case):
         terminal.type("show stats")
         terminal.wait_for(r"null +- +1 +\d+")
         terminal.wait_for("the last run is not over")
-        terminal.type("clear stats")  # must leave the run at hand alone
+        terminal.type("clear stats")  # must leave the current run alone
         terminal.type("stop")
         terminal.wait_for(r"null +- +1 +\d+")
 

@@ -19,21 +19,21 @@ namespace {
 using Kind = ArrivalPattern::Kind;
 
 constexpr ArrivalPattern kPoisson = {Kind::kPoisson};
-constexpr uint64_t kSeed = 1;  // of all: what is near to theory once stays so
+constexpr uint64_t kSeed = 1;  // for all simulations: a result that is near theory once stays near
 constexpr double kServiceNs = 10'000;
 constexpr uint64_t kSecond = 1'000'000'000;
 
 struct Interval {
-  uint64_t from = 0, to = 0;  // of each second
+  uint64_t from = 0, to = 0;  // within each second
 
-  // Where in time work goes on that is to go on at `at`.
+  // When work planned for `at` can continue.
   uint64_t after(uint64_t at) const {
     const uint64_t second = at / kSecond * kSecond, phase = at - second;
     return phase >= from && phase < to ? second + to : at;
   }
 };
 
-// Calls of one client to servers that take one call at a time, in the order in which they come.
+// Calls of one client to servers that each take one call at a time, in order of arrival.
 struct Simulation {
   ArrivalPattern arrivals = {};
   double rate = 0;
@@ -41,7 +41,7 @@ struct Simulation {
   uint32_t connections = 1;
   uint32_t window = 64;
   uint64_t last_start_ns = UINT64_MAX;
-  uint32_t servers = 1;  // connections are dealt out to them in turn
+  uint32_t servers = 1;  // connections are assigned to the servers in turn
   std::function<double(uint32_t server)> service = [](uint32_t) { return kServiceNs; };
   Interval server_frozen = {}, client_frozen = {};
 
@@ -110,8 +110,8 @@ Simulation::Outcome Simulation::run() const {
   return outcome;
 }
 
-// What share of calls wait at most `wait` for their turn, in an M/D/1 queue (Erlang, 1909). Times
-// in units of the service.
+// The share of calls that wait at most `wait` for their turn in an M/D/1 queue (Erlang, 1909).
+// Times are in units of the service time.
 double shorter_md1_waits(double load, double wait) {
   long double sum = 0;
   for (int k = 0; k <= static_cast<int>(wait); ++k) {
@@ -126,7 +126,7 @@ double shorter_md1_waits(double load, double wait) {
 
 double md1_wait(double load, double share) {
   double low = 0, high = 100 / (1 - load);
-  high = std::min(high, 36.0);  // beyond, the sum above loses its digits
+  high = std::min(high, 36.0);  // beyond this, the sum above loses precision
   for (int i = 0; i < 60; ++i) {
     const double middle = (low + high) / 2;
     (shorter_md1_waits(load, middle) < share ? low : high) = middle;
@@ -152,7 +152,7 @@ TEST(Schedule, DealsCallsOutInTurn) {
   }
 }
 
-// Its own calls wait, and are late by as long as they have waited.
+// The calls of that connection wait, and are late by the time they have waited.
 TEST(Schedule, AConnectionThatGetsNoRepliesHoldsUpNoOther) {
   constexpr uint32_t kConnections = 10, kStuck = 3, kWindow = 2;
   Schedule schedule;
@@ -178,7 +178,7 @@ TEST(Schedule, AConnectionThatGetsNoRepliesHoldsUpNoOther) {
     ASSERT_TRUE(turn);
     EXPECT_EQ(turn->connection, kStuck);
     EXPECT_EQ(turn->due_ns, i * kConnections + kStuck);
-    // Since the first one that found the window full.
+    // Since the first call that found the window full.
     EXPECT_EQ(turn->behind_since_ns, kWindow * kConnections + kStuck);
   }
   EXPECT_FALSE(schedule.has_more());
@@ -189,7 +189,7 @@ TEST(Schedule, CallsThatWaitOnSeveralConnectionsAreMadeInTurn) {
   schedule.begin(Arrivals({}, 1e9, 1), 3, 1, 9, UINT64_MAX);
   for (uint32_t i = 0; i < 2; ++i)
     EXPECT_EQ(schedule.next(9)->connection, i);
-  schedule.ended(0);  // and the third one has not had its call
+  schedule.ended(0);  // while the third connection has not had its call
   EXPECT_EQ(schedule.next(9)->due_ns, 2u);
   std::vector<uint64_t> due;
   for (uint32_t i = 0; i < 6; ++i) {
@@ -234,7 +234,7 @@ TEST(Schedule, ALostConnectionTakesItsShareWithIt) {
   std::vector<uint64_t> made(4);
   for (uint64_t now = 0; now < 5000; ++now) {
     if (now == 1000) {
-      schedule.ended(1);  // a call of it could be made now
+      schedule.ended(1);  // one of its calls could be made now
       schedule.lost(1);
       schedule.lost(1);
       schedule.ended(1);
@@ -291,7 +291,7 @@ TEST_P(AtLoad, EvenCallsOfEqualLengthNeverWait) {
     expect_near(latency, kServiceNs, "latency");
 }
 
-// Whatever the window: a call that is due waits, for a place or at the server.
+// For every window: a due call waits, either for a place or at the server.
 TEST_P(AtLoad, PoissonCallsOfEqualLengthWaitAsErlangSays) {
   const double load = GetParam();
   for (uint32_t window : {1u, 64u}) {
@@ -315,8 +315,8 @@ TEST_P(AtLoad, PoissonCallsOfEqualLengthWaitAsErlangSays) {
   }
 }
 
-// Several connections change the order in which calls are answered, which is no matter for the
-// mean: there is work for the server whenever a call waits.
+// Several connections change the order in which calls are answered, but not the mean: the server
+// has work whenever a call waits.
 TEST_P(AtLoad, TheMeanIsThatOfOneQueueHoweverManyConnectionsThereAre) {
   const double load = GetParam();
   for (uint32_t connections : {10u, 1000u}) {
