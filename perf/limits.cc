@@ -49,7 +49,7 @@ void print_round_trips(const std::vector<int>& cpus) {
 void print_copies() {
   std::vector<std::byte> from(kLargest, std::byte{1});
   std::vector<std::byte> to(kLargest * kMostBuffers);
-  std::printf("\nmemcpy of one thread, GB/s, into so many buffers in turn\n%9s", "bytes");
+  std::printf("\nmemcpy of one thread, GB/s, into several buffers in turn\n%9s", "bytes");
   constexpr std::array<size_t, 4> buffers = {1, 4, 8, 32};
   for (size_t n : buffers)
     std::printf("%8zu", n);
@@ -117,7 +117,7 @@ class Handover {
 void print_handovers(int far_cpu) {
   constexpr std::array<size_t, 4> buffers = {8, 16, 32, 256};
   std::printf(
-      "\nmessages copied there and back, %llu at a time, thousands a second, by so many "
+      "\nmessages copied there and back, %llu at a time, thousands a second, by the number of "
       "buffers there\n%9s",
       static_cast<unsigned long long>(kInFlight), "bytes");
   for (size_t n : buffers)

@@ -71,7 +71,7 @@ void serve_as_child_of(pid_t client, int cpu) {
     lines += std::string(rrdk_svc_uri(transport)) + "\n";
   }
   if (::write(told, lines.data(), lines.size()) != static_cast<ssize_t>(lines.size()))
-    die("nobody wants to hear the addresses");
+    die("the addresses cannot be written");
   ::close(told);
   rrdk_svc_run();
   std::exit(1);

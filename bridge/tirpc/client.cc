@@ -263,7 +263,7 @@ clnt_stat Handle::call(CLIENT* client, rpcproc_t procedure, xdrproc_t encode, vo
 
 clnt_stat Handle::call_and_wait(const Wanted& wanted, xdrproc_t decode, void* results) {
   if (long_posted_ && !settle_posted())
-    return fail_with(RPC_TIMEDOUT, ETIMEDOUT, "calls that nobody waited for are not answered");
+    return fail_with(RPC_TIMEDOUT, ETIMEDOUT, "batched calls are not answered");
   if (!encode(call_, wanted))
     return error_.re_status;
   call_.set_timeout_ms(milliseconds(wanted.limit));
@@ -272,7 +272,7 @@ clnt_stat Handle::call_and_wait(const Wanted& wanted, xdrproc_t decode, void* re
     return outcome(call_);
   Stream answer(call_.results(), wanted.items.results, &call_, max_decoded_);
   if (wanted.has_results && !answer.run(decode, results))
-    return fail_with(RPC_CANTDECODERES, EBADMSG, "the results can not be decoded");
+    return fail_with(RPC_CANTDECODERES, EBADMSG, "the results cannot be decoded");
   return RPC_SUCCESS;
 }
 
@@ -376,9 +376,8 @@ bool Handle::encode(Call& call, const Wanted& wanted) {
   Stream arguments(out, wanted.items.args, kInlineSize);
   if (!arguments.run(wanted.encode, wanted.args)) {
     const bool too_long = out.fault() == EncoderFault::kLimit;
-    fail_with(
-        RPC_CANTENCODEARGS, too_long ? EMSGSIZE : EINVAL,
-        too_long ? "the arguments are longer than 8 MiB" : "the arguments can not be encoded");
+    fail_with(RPC_CANTENCODEARGS, too_long ? EMSGSIZE : EINVAL,
+              too_long ? "the arguments are longer than 8 MiB" : "the arguments cannot be encoded");
     return false;
   }
   is_long_ = out.position() > kInlineSize - kMostHeaders;

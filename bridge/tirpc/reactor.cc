@@ -105,10 +105,9 @@ void run_on_any_cpu() {
 Result<void> check_process() {
   if (!forked.load(std::memory_order_relaxed)) [[likely]]
     return {};
-  return fail(
-      Errc::kInvalidArgument,
-      "this process was forked from one that uses librrdk-tirpc, and can not use it itself: "
-      "call exec() after fork(), or fork() before the first CLIENT or SVCXPRT is made");
+  return fail(Errc::kInvalidArgument,
+              "this process was forked from one that uses librrdk-tirpc, and cannot use it itself: "
+              "call exec() after fork(), or fork() before the first CLIENT or SVCXPRT is made");
 }
 
 Result<int> open_eventfd() {
@@ -293,7 +292,7 @@ Result<void> Reactor::need() {
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     if (error != 0)
       return fail(Errc::kSystem,
-                  "can not start a thread: " + std::generic_category().message(error));
+                  "cannot start a thread: " + std::generic_category().message(error));
     keeper_runs_ = true;
   }
   needs_.fetch_add(1, std::memory_order_relaxed);

@@ -256,7 +256,7 @@ TEST_P(BothWays, AClientThatGoesWaitsForItsHandlers) {
   std::thread answers([&] {
     while (back->alive())
       std::this_thread::yield();
-    EXPECT_FALSE(gone.load()) << "a handler has a call of it";
+    EXPECT_FALSE(gone.load()) << "a handler has one of its calls";
     world.guest.keeper.release();
   });
   world.connection.reset();

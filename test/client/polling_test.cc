@@ -117,7 +117,7 @@ TEST(UnpolledCore, AWaitIsReportedOnceAndPollsWhenTheThreadHasEnded) {
 // again before the core does so: the second wait must not take that end for its own.
 TEST(UnpolledCore, ALateEndDoesNotEndTheNextWait) {
   if (RRDK_TSAN)
-    GTEST_SKIP() << "ThreadSanitizer's runtime can not be run one instruction at a time";
+    GTEST_SKIP() << "ThreadSanitizer's runtime cannot be run one instruction at a time";
   World world({.embedded_cores = 1}, {}, {});
   auto connection = world.connect();
   open_window(*connection);

@@ -352,7 +352,7 @@ class Starved : public GivenUp {
       a->engine->cancel(call);
     a->ended.clear();
     ASSERT_EQ(a->engine->requester().window.in_flight(), credits);
-    EXPECT_TRUE(a->engine->busy()) << "nobody would look at the time";
+    EXPECT_TRUE(a->engine->busy()) << "no timer would run";
   }
   void tick(uint64_t now_ns, bool wants_disconnect) {
     a->engine->on_tick(now_ns);

@@ -41,7 +41,7 @@ TEST_F(ResponderTest, OtherVersionsGetErrVers) {
     EXPECT_EQ(word(answer, 6), 1u);
   }
   EXPECT_EQ(counters().refusals[Refusal::kBadVersion], 5u);
-  EXPECT_EQ(counters().breaches(), 0u) << "whoever speaks another version may try";
+  EXPECT_EQ(counters().breaches(), 0u) << "a peer of another version may try";
   EXPECT_EQ(end->calls, 0u);
   expect_alive();
 }

@@ -118,7 +118,7 @@ TEST_F(Shares, AreAsLargeAsTheFreePartOfTheClass) {
   Peer& modest = peer(*carol);
   modest.call(1);
   modest.answer_read();
-  EXPECT_EQ(modest.end.calls, 1u) << "there is one for whoever has none";
+  EXPECT_EQ(modest.end.calls, 1u) << "there is one for a peer that has none";
   // Buffers that the first peer gets back are for itself.
   Peer& first = *peers[0];
   uint64_t before = first.end.calls;
@@ -186,7 +186,7 @@ TEST_F(Pressure, EarlierSilenceCountsAtOnce) {
   Peer& silent = peer(*alice);
   silent.call(1);
   silent.tick_until(30'000 * kMs);
-  EXPECT_FALSE(silent.ended()) << "nobody needs its buffers";
+  EXPECT_FALSE(silent.ended()) << "its buffers are not needed";
   press();
   silent.tick_until(30'010 * kMs);
   EXPECT_TRUE(silent.ended());
@@ -242,7 +242,7 @@ TEST_F(Pressure, SlowSenderKeepsItsConnectionOnAWholeReadDevice) {
     ASSERT_FALSE(slow.ended()) << ms;
     slow.answer_read();
   }
-  EXPECT_EQ(ms, 16 * 900u) << "in so many Reads";
+  EXPECT_EQ(ms, 16 * 900u) << "number of Reads";
 }
 
 // The last byte of a Read counts as one byte, however much data came before it.
@@ -267,7 +267,7 @@ TEST_F(Pressure, ResultsThatLackBuffersPressToo) {
   Peer& silent = peer(*alice);
   silent.call(1);
   silent.tick_until(2000 * kMs);
-  EXPECT_FALSE(silent.ended()) << "nobody needs its buffers";
+  EXPECT_FALSE(silent.ended()) << "its buffers are not needed";
   bob->note_missing();
   silent.tick_until(2020 * kMs);
   EXPECT_TRUE(silent.ended());
@@ -310,7 +310,7 @@ TEST_F(Pressure, AClientsBuffersAreNotAllOfOneServerEither) {
     hostile.call(xid);
   EXPECT_EQ(left(), 6u);
   hostile.tick_until(5'000 * kMs);
-  EXPECT_FALSE(hostile.ended()) << "nobody needs its buffers";
+  EXPECT_FALSE(hostile.ended()) << "its buffers are not needed";
   press();
   hostile.tick_until(5'020 * kMs);
   EXPECT_TRUE(hostile.ended());
@@ -429,7 +429,7 @@ TEST(CallObjects, GoBackAfterABurstWhenFewAreUsed) {
     use(100);
     pool.look(now);
   }
-  EXPECT_EQ(pool.capacity(), 256u) << "whoever is always being served does not keep them";
+  EXPECT_EQ(pool.capacity(), 256u) << "a peer that is always being served does not keep them";
   EXPECT_EQ(pool.available(), 255u);
   use(1000);
   pool.put(*held);

@@ -103,7 +103,7 @@ TEST_F(Survival, ACallThatFailedBeforeIsAnsweredErrChunk) {
   peer->say(message(1));
   EXPECT_EQ(end->asked, 0u) << "it has no chunks";
   peer->say(message(4));
-  EXPECT_EQ(end->calls, 2u) << "nor has this one";
+  EXPECT_EQ(end->calls, 2u) << "this one has not either";
   for (const Wire& call : {with_read_chunk(2), with_reply_chunk(3, false)}) {
     peer->take();
     peer->say(call);

@@ -379,7 +379,7 @@ TEST_P(Access, KeysServeAgainAfterTheirRelease) {
 
 TEST_P(Access, SendWithInvalidateEndsTheKey) {
   if (!pair_.can().sends_invalidations || !pair_.can().takes_invalidations)
-    GTEST_SKIP() << "keys of this device can not be invalidated by a Send";
+    GTEST_SKIP() << "keys of this device cannot be invalidated by a Send";
   const uint32_t key = pair_.expose(exposed(), Rights::kRemoteRead);
   pair_.post_receives(*pair_.server_qp, 1);
   SendWr wr = send_wr(1, {local_.first(8)});

@@ -113,7 +113,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     w.server_runtime->poll();
     require(i < 1'000'000, "a call that never ends");
   }
-  require(expected(w.call->status()), "a status that these arguments can not cause");
+  require(expected(w.call->status()), "a status that these arguments cannot cause");
   require(w.connection->alive(), "the connection was lost");
   return 0;
 }

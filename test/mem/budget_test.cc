@@ -297,7 +297,7 @@ TEST_F(Budget, OnePeerCannotTakeAll) {
     others.push_back(std::move(buffer));
   EXPECT_GE(others.size(), 10u);
   EXPECT_TRUE(greedy->exceeded()) << "it has more than is left, now that there is another";
-  EXPECT_TRUE(memory->get(1u << 20)) << "there is one for whoever has none";
+  EXPECT_TRUE(memory->get(1u << 20)) << "there is one for a peer that has none";
   taken.clear();
   EXPECT_TRUE(greedy->idle());
 }

@@ -250,7 +250,7 @@ TEST_F(Pools, BuffersReadByAPeerAreTakenLast) {
         others.push_back(std::move(next));
       EXPECT_EQ(others.size(), 7u);
       Buffer again = memory->get(size);
-      EXPECT_EQ(again.data(), bytes) << "nobody has read it since";
+      EXPECT_EQ(again.data(), bytes) << "it was not read since";
     }).join();
   }
 }

@@ -432,7 +432,7 @@ class DarkPlace {
       pollfd entry = {.fd = guest.get(), .events = POLLOUT, .revents = 0};
       connected = ::poll(&entry, 1, 100) == 1;
     }
-    EXPECT_FALSE(connected) << "it takes whoever comes";
+    EXPECT_FALSE(connected) << "it accepts every connection";
   }
 
  private:

@@ -250,7 +250,7 @@ TEST(FairSharing, ASingleClientGetsEverything) {
   uint64_t waits = fair.server->stats()[Counter::kWaitsTurn];
   fair.passes(kPasses);
   EXPECT_GE(fair.counts.of(kGreedy), 16u * kPasses) << "as many as one pass took without turns";
-  EXPECT_EQ(fair.server->stats()[Counter::kWaitsTurn], waits) << "nobody else wants the core";
+  EXPECT_EQ(fair.server->stats()[Counter::kWaitsTurn], waits) << "no other client wants the core";
 }
 
 TEST(FairSharing, ADebtIsForgottenWhenTheOthersAreIdle) {

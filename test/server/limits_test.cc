@@ -236,7 +236,8 @@ TEST_P(Limits, SilentConnectionsMakeRoom) {
   EXPECT_FALSE(silent.back()->down());
   call.xid = 2;
   EXPECT_EQ(site.call(*silent.back(), call).at(kResults + 1), 1u) << "it may make calls";
-  EXPECT_EQ(site.call(*caller, call).at(kResults + 1), 1u) << "whoever has called is left alone";
+  EXPECT_EQ(site.call(*caller, call).at(kResults + 1), 1u)
+      << "connections that have called are left alone";
   // No silent connection is left: now one is refused.
   std::vector<std::unique_ptr<RawClient>> busy;
   for (uint64_t name = 10; site.server->stats()[Counter::kConnectionsRefused] == 0; ++name) {

@@ -245,7 +245,7 @@ TEST_F(PlainCalls, EndWithTheirConnection) {
   EXPECT_EQ(in_place(), before + 1) << "the call whose handler ended the connection";
   EXPECT_TRUE(deeds_.ran.empty()) << "no handler runs on a connection that is known to end";
   for (const Received& answer : client_->received)
-    EXPECT_EQ(answer.xid(), acting) << "nor is anything else answered there";
+    EXPECT_EQ(answer.xid(), acting) << "nothing else is answered there";
 }
 
 // The handler answers a kept call before its own, and that answer grants more: later answers do not

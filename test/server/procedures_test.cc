@@ -144,7 +144,7 @@ TEST_P(ProcedureCounts, ProceduresWithoutAnEntryAreCountedTogether) {
     Call null(*connection_);
     null.begin(kOpen, 0);
     EXPECT_EQ(null.submit_and_wait(), CallStatus::kOk);
-    EXPECT_TRUE(null.results().at_end()) << "NULL is none of them";
+    EXPECT_TRUE(null.results().at_end()) << "NULL does not count";
     const std::vector<ProcedureStats> all = world_.server->procedures();
     EXPECT_EQ(all.size(), rows);
     auto others = std::ranges::find(all, "other procedures of open", &ProcedureStats::name);

@@ -398,7 +398,7 @@ TEST(ReplayPlaces, AreFreedByExitedProcesses) {
   uint32_t had = 0;
   for (uint64_t name = 1000; had < 100 && name < 1'000'000; name += 2)
     had += clients.visit(name, 1, is_odd);
-  EXPECT_EQ(had, 100u) << "the half of them that were odd";
+  EXPECT_EQ(had, 100u) << "the odd half";
   for (uint64_t name = 1; name <= 200; ++name)
     EXPECT_EQ(clients.is_remembered(name, 1), name % 2 == 0) << name;
   EXPECT_EQ(clients.made_way(), 0u) << "nothing was lost";
@@ -614,7 +614,7 @@ TEST(ReplayBounds, EndedConnectionsKeepFewerReplies) {
   uint32_t most = 1000;
   EXPECT_TRUE(alone.cache.tidy(2 * kWindow, most));
   EXPECT_FALSE(alone.cache.empty());
-  EXPECT_EQ(most, 1000u) << "none of them is too old";
+  EXPECT_EQ(most, 1000u) << "none is too old";
   most = 5;
   EXPECT_FALSE(alone.cache.tidy(2 + 2 * kWindow, most)) << "part by part";
   most = 1000;
@@ -728,7 +728,7 @@ TEST(ReplayBounds, CountAgainstTheMemorysBudget) {
     EXPECT_FALSE(room.take(8 << 20)) << "buffers have it";
     all.clear();
     server::ReplayRoom other(16 << 20, memory.get());
-    EXPECT_TRUE(other.take(8 << 20)) << "what is home is taken back for it";
+    EXPECT_TRUE(other.take(8 << 20)) << "free buffers are taken back for it";
   }
   EXPECT_EQ(most(), whole);
 }

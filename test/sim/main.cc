@@ -28,7 +28,7 @@ int many(const RunOptions& options, const std::string& json) {
               static_cast<unsigned long long>(summary.calls), summary.seconds,
               static_cast<double>(summary.count) / (summary.seconds > 0 ? summary.seconds : 1));
   if (!json.empty() && !write_json(summary, json)) {
-    std::fprintf(stderr, "sim: %s can not be written\n", json.c_str());
+    std::fprintf(stderr, "sim: %s cannot be written\n", json.c_str());
     return 2;
   }
   return summary.failures.empty() ? 0 : 1;

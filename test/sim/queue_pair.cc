@@ -206,7 +206,7 @@ WcStatus QueuePair::execute(Request& request, bool& retry) {
     case Op::kReceive:
       break;
   }
-  context_.fail(name_, "a request that is none of the send queue's");
+  context_.fail(name_, "a request that is not in the send queue");
   return WcStatus::kLocalProtection;
 }
 

@@ -443,10 +443,10 @@ void World::check_leftovers() {
   requester_calls_.reset();
   responder_calls_.reset();
   if (shared_receives_ != nullptr && shared_receives_->queue.promised() != 0)
-    context_.fail("world", "%u Receives are promised to nobody",
+    context_.fail("world", "%u Receives are promised to no connection",
                   shared_receives_->queue.promised());
   if (shared_receives_ != nullptr && shared_receives_->queue.parked() != 0)
-    context_.fail("world", "%u messages count as waiting, and nobody has them",
+    context_.fail("world", "%u messages count as waiting, and no connection has them",
                   shared_receives_->queue.parked());
   shared_receives_.reset();
   if (!rig_.whole())

@@ -124,7 +124,7 @@ Result<void> announce(const std::string& uri, const Options& options) {
   std::string draft = options.announce + ".new";
   bool written = static_cast<bool>(std::ofstream(draft) << uri << std::endl);
   if (!written || std::rename(draft.c_str(), options.announce.c_str()) != 0)
-    return fail(Errc::kSystem, options.announce + " can not be written");
+    return fail(Errc::kSystem, options.announce + " cannot be written");
   return {};
 }
 

@@ -311,7 +311,7 @@ void Supervisor::print() const {
   auto number = [&](const char* name) { return result_[name].get<int64_t>(); };
   std::printf(
       "\n%ld additions, %ld reads, %ld writes; %lu kills, %ld reconnections, %ld attempts in "
-      "vain\n%ld calls carried over, %ld of them sent again, %lu answered from the record\n"
+      "vain\n%ld calls carried over, %ld sent again, %lu answered from the record\n"
       "%ld keepalives, %ld connections ended by them; memory %ld -> %ld KiB, of it anonymous "
       "%ld -> %ld KiB\n",
       number("adds_ok"), number("reads_ok"), number("writes_ok"), kills_, number("reconnects"),
@@ -351,7 +351,7 @@ int Supervisor::run() {
   std::printf("survival: %s\n", all_held_ ? "everything held" : "FAILED");
   summary_["held"] = all_held_;
   if (!options_.json.empty() && !(std::ofstream(options_.json) << summary_.dump(2) << '\n')) {
-    std::cerr << "survival: can not write " << options_.json << '\n';
+    std::cerr << "survival: cannot write " << options_.json << '\n';
     return 1;
   }
   return all_held_ ? 0 : 1;

@@ -24,7 +24,7 @@ TEST_F(RawClient, AccessesOutsideTheKeysAreTerminated) {
     const char* counter;
   };
   const Case cases[] = {
-      {"a Write to a key that is none", [&] { return write(0x1234567, base(), some); },
+      {"a Write to an invalid key", [&] { return write(0x1234567, base(), some); },
        Cause::kTaggedInvalidStag, "refused_keys"},
       {"a Write with the key for reading", [&] { return write(read_key_, base(), some); },
        Cause::kAccessRights, "refused_rights"},
@@ -35,7 +35,7 @@ TEST_F(RawClient, AccessesOutsideTheKeysAreTerminated) {
       {"a Write at the end of the address space",
        [&] { return write(write_key_, UINT64_MAX - 3, some); }, Cause::kTaggedOutOfBounds,
        "refused_bounds"},
-      {"a Read of a key that is none", [&] { return read(77, base(), 4); }, Cause::kInvalidStag,
+      {"a Read of an invalid key", [&] { return read(77, base(), 4); }, Cause::kInvalidStag,
        "refused_keys"},
       {"a Read with the key for writing", [&] { return read(write_key_, base(), 4); },
        Cause::kAccessRights, "refused_rights"},

@@ -171,7 +171,7 @@ constexpr uint64_t kMoments = 400;
 // sender sees that it must wake the receiver.
 TEST_F(Doorbells, WakeAReceiverThatIsAboutToSleep) {
   if (RRDK_TSAN)
-    GTEST_SKIP() << "ThreadSanitizer's runtime can not be run one instruction at a time";
+    GTEST_SKIP() << "ThreadSanitizer's runtime cannot be run one instruction at a time";
   RawPeer peer(honest_.server, honest_.uri);
   peer.establish();
   auto* const page = reinterpret_cast<DoorbellPage*>(peer.peer.doorbell_page.base());
@@ -208,7 +208,7 @@ TEST_F(Doorbells, WakeAReceiverThatIsAboutToSleep) {
 // key also finds the reason.
 TEST_F(Doorbells, AnInvalidKeyShowsThatItsOwnerHasClosed) {
   if (RRDK_TSAN)
-    GTEST_SKIP() << "ThreadSanitizer's runtime can not be run one instruction at a time";
+    GTEST_SKIP() << "ThreadSanitizer's runtime cannot be run one instruction at a time";
   constexpr size_t kKeys = 4;
   RawPeer peer(honest_.server, honest_.uri);
   peer.establish({.keys = 2 * kKeys});

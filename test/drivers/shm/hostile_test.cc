@@ -193,7 +193,7 @@ TEST_F(Hostile, SlotsAreRefused) {
       {"lengths that add up to zero",
        far_slot(0, {{0, kRegion, 0x80000000u}, {0, kRegion, 0x80000000u}}), "bad_regions"},
       {"too long for the Receive", far_slot(8192, {{0, kRegion, 8192}}), "messages_too_long"},
-      {"a key that is none", foreign_key, "bad_invalidations"},
+      {"an invalid key", foreign_key, "bad_invalidations"},
       {"key zero", no_key, "bad_invalidations"},
   };
   for (const Case& c : cases) {
@@ -302,7 +302,7 @@ TEST_F(Hostile, RegionChangesAreRefused) {
       {"a region that can grow",
        file([] { return sealed_memfd(4096, kRegionSeals & ~F_SEAL_GROW); })},
       {"a region with holes", file([] { return sealed_memfd(8192, kRegionSeals, 0, true); })},
-      {"a region that can not be read", file([] {
+      {"a region that cannot be read", file([] {
          const Fd memory = sealed_memfd(4096, kRegionSeals);
          const std::string path = "/proc/self/fd/" + std::to_string(memory.get());
          return Fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC));

@@ -263,7 +263,7 @@ TEST_F(HostileLane, ValuesAreUsedAsTheyWereChecked) {
 // Receive for it: the receiver finds it, or its sender sees that it must wake the receiver.
 TEST_F(HostileLane, WakesAReceiverThatIsAboutToSleep) {
   if (RRDK_TSAN)
-    GTEST_SKIP() << "ThreadSanitizer's runtime can not be run one instruction at a time";
+    GTEST_SKIP() << "ThreadSanitizer's runtime cannot be run one instruction at a time";
   constexpr uint64_t kMoments = 150;
   RawPeer peer(honest_.server, honest_.uri);
   peer.establish();
@@ -302,7 +302,7 @@ TEST_F(HostileLane, WakesAReceiverThatIsAboutToSleep) {
 // and there is no Receive.
 TEST_F(HostileLane, DeliversWhatCameBeforeTheEndAtAnyMoment) {
   if (RRDK_TSAN)
-    GTEST_SKIP() << "ThreadSanitizer's runtime can not be run one instruction at a time";
+    GTEST_SKIP() << "ThreadSanitizer's runtime cannot be run one instruction at a time";
   constexpr uint64_t kMoments = 300;
   std::array<fabric::Completion, 4> none;
   uint64_t steps = 1;

@@ -129,7 +129,7 @@ TEST_F(Rendezvous, AProcessHasAnIdentity) {
   EXPECT_EQ(::waitid(P_PID, static_cast<id_t>(child), &zombie, WEXITED | WNOWAIT), 0);
   const Fd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
   if (pidfd.get() >= 0)
-    EXPECT_TRUE(process_has_ended(other)) << "nobody has waited for it";
+    EXPECT_TRUE(process_has_ended(other)) << "it was not waited for";
   else
     std::puts("pidfd_open() is refused here: zombies count as alive");
   EXPECT_EQ(::waitpid(child, &status, 0), child);
