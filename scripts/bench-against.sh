@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Did a change make it faster, or slower? Builds this working copy and another commit of it, in
-# release, runs testrpc of both in turns, and prints medians, their spread and ratios.
+# Compares the speed of this working copy with that of another commit: builds both in release, runs
+# their testrpc in turns, and prints medians, their spread and ratios.
 #
 #   scripts/bench-against.sh COMMIT                shm and iwarp: null, echo, read, write
 #   scripts/bench-against.sh COMMIT --rounds 5     turns of each (default 5)
 #   scripts/bench-against.sh COMMIT --seconds 0.5  length of one measurement (default 0.5)
 #   scripts/bench-against.sh COMMIT --loss 5       exit status 1 if any is more than 5 % slower (10)
-#   scripts/bench-against.sh COMMIT --only shm     cases whose names have that in them
+#   scripts/bench-against.sh COMMIT --only shm     only cases whose names contain that
 #   scripts/bench-against.sh COMMIT --json FILE    the figures, for programs
 #
-# Builds are kept in build-bench/. The two take turns since the CPUs of a virtual machine change
-# their speed and distance from second to second: trust ratios of one run, not rates of two.
+# Builds are kept in build-bench/. The two programs take turns because the CPUs of a virtual machine
+# change their speed and distance from second to second: trust ratios of one run, not rates of two.
 set -euo pipefail
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
 cd "$root"
@@ -22,7 +22,7 @@ esac
 commit=$(git rev-parse --verify --quiet "$1^{commit}") || die "'$1' is no commit of this repository"
 shift
 
-# release SOURCE BUILD: testrpc of that tree as its own quick start builds it.
+# release SOURCE BUILD: builds testrpc of that tree as the tree's own quick start does.
 release() {
   if [ -x "$1/scripts/build-release.sh" ]; then
     "$1/scripts/build-release.sh" "$2"

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# RRDK beside what others use between two processes of one machine: UCX (ucx_perftest), libfabric
+# Compares RRDK with other software between two processes of one machine: UCX (ucx_perftest), libfabric
 # (fi_pingpong) and libtirpc, over shared memory and over TCP on loopback, on the same two CPUs, in turns.
 #
-#   scripts/bench-peers.sh                 all of it, about a minute after the build
+#   scripts/bench-peers.sh                 everything, about a minute after the build
 #   scripts/bench-peers.sh --rounds 5      turns of each (default 5)
 #   scripts/bench-peers.sh --seconds 0.5   length of one measurement of ours (default 0.5)
 #   scripts/bench-peers.sh --cpus 0,1      the CPUs of the two processes
 #   scripts/bench-peers.sh --json FILE     the figures, for programs
 #   scripts/bench-peers.sh --no-install    leaves the machine's packages alone
 #
-# Ours are remote procedure calls: both messages are decoded, checked and matched, by programs that may
-# not trust each other. UCX's and libfabric's are bare messages and bare reads between programs that do.
-# A round trip is the median of a measurement, libfabric's its mean.
+# RRDK makes remote procedure calls: both messages are decoded, checked and matched, by programs that need
+# not trust each other. UCX and libfabric exchange bare messages and bare reads between programs that do.
+# A round trip is the median of a measurement; libfabric reports only the mean.
 # A peer that is missing or does not work here is left out, and the table says so. The build is kept in
 # build-bench/.
 set -euo pipefail

@@ -4,8 +4,8 @@
 #
 #   scripts/build-packages.sh [FOLDER]   puts them into FOLDER (build-packages); prints their names
 #
-# Needs what scripts/install-deps.sh --packages installs. Nothing is written elsewhere in the checkout:
-# a copy of it is built, in FOLDER/source.
+# Needs what scripts/install-deps.sh --packages installs. Builds a copy of the checkout in FOLDER/source,
+# so nothing is written elsewhere.
 set -euo pipefail
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
 case ${1-} in --help | -h) usage; exit 0 ;; -*) die "unknown option '$1' (see --help)" ;; esac
@@ -24,7 +24,7 @@ from lib.source import repository_files
 print(*repository_files(), sep="\0", end="")' |
   tar --create --null --files-from - | tar --extract --directory "$folder/source"
 
-# debhelper has a home of its own, where ccache would find nothing.
+# debhelper sets another HOME, where ccache would find nothing.
 if command -v ccache >/dev/null; then
   export CCACHE_DIR=${CCACHE_DIR:-$(ccache --get-config cache_dir)} CCACHE_BASEDIR=$folder/source CCACHE_NOHASHDIR=1
   PATH=/usr/lib/ccache:$PATH

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Builds testrpc as a release is built: with link-time optimisation and, with GCC, by a profile of the
+# Builds testrpc as a release is built: with link-time optimisation and, with GCC, guided by a profile of
 # calls that it makes to itself.
 #
 #   scripts/build-release.sh BUILD [MESON_OPTION...]   e.g. scripts/build-release.sh build -Dbenchmarks=true
 #
 # GCC builds it twice, the first time to count which branches calls take: some two minutes on two cores.
-# Without a change to the sources, the options or the compiler, a second time takes a second. Other
-# targets of BUILD may be built by hand afterwards (ninja -C BUILD ...): what has no profile, or has
-# changed since, is built without one.
+# If neither the sources, the options nor the compiler have changed, running it again takes a second.
+# Other targets of BUILD may be built by hand afterwards (ninja -C BUILD ...): files that have no profile,
+# or have changed since, are built without one.
 set -euo pipefail
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
 
@@ -20,9 +20,9 @@ build=$(cd -- "$1" && pwd)
 shift
 options=(--buildtype=release -Db_lto=true -Dtests=false -Dbenchmarks=false -Dexamples=false "$@")
 testrpc=$build/apps/testrpc/testrpc
-done=$build/release.done  # a key of what was built, once that is whole
+done=$build/release.done  # the key of the last complete build
 
-# key: a hash of all that decides what the build comes to.
+# key: prints a hash of everything that affects the build.
 key() {
   {
     printf '%s\n' "${options[@]}" "$build"
@@ -33,7 +33,7 @@ key() {
   } | sha256sum
 }
 
-# is_gcc: other compilers keep profiles in other ways.
+# is_gcc: succeeds if the compiler is GCC; others store profiles differently.
 is_gcc() { ! ${CXX:-c++} -dM -E -x c++ /dev/null | grep __clang__ >/dev/null; }
 
 # compile B_PGO: builds testrpc with that value of meson's option; shows the log's end if that fails.
@@ -42,8 +42,8 @@ compile() {
     { tail -n 30 "$build/release.log" >&2; die "the build failed; its log is $build/release.log"; }
 }
 
-# call_itself: the calls that the profile is made of. Both ends are on one CPU, so that passes that find
-# nothing, whose number depends on the machine, do not outweigh those that find something.
+# call_itself: makes the calls that the profile is taken from. Both ends run on one CPU, so that passes
+# that find no work, whose number depends on the machine, do not outweigh the others.
 call_itself() {
   local uri cpu
   cpu=$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')
@@ -60,7 +60,7 @@ record() {
     say "   (no profile of: testrpc ${*:2}; see $build/release.log)"
 }
 
-# without_profile: whoever interrupts the build does not leave instrumented programs behind, which are slow.
+# without_profile: removes the instrumented program, which is slow, when the build is interrupted.
 without_profile() { meson configure "$build" -Db_pgo=off >/dev/null; rm -f "$testrpc"; }
 
 wanted=$(key)

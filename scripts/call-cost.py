@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a call costs in instructions and cache lines, counted by Valgrind: the same on every machine.
+"""Counts the instructions and cache lines of a call with Valgrind: the same on every machine.
 
   scripts/call-cost.py BUILD                  a build directory with -Dbenchmarks=true, best in release
   scripts/call-cost.py BUILD --window 1       calls in flight (default 16)
@@ -10,9 +10,9 @@
 
 Both ends of a call over shared memory run in one thread (perf/call_bench.cc), so the figures are those
 of client and server together, drivers included. Instructions are counted by callgrind inside
-make_calls(). A cache line counts once per round of calls, however often it is touched in it: lackey
-writes down every access, and stores to the marker of perf/call_bench.cc show where rounds begin and
-end. The stack's and the code's lines are not counted.
+make_calls(). A cache line counts once per round of calls, however often the round touches it: lackey
+logs every access, and stores to the marker of perf/call_bench.cc show where rounds begin and end.
+Lines of the stack and of code are not counted.
 """
 import argparse
 import collections
@@ -63,7 +63,7 @@ def command(args, kind, *tool):
 
 
 def count_instructions(args, kind):
-    """Instructions per call, and those of each function."""
+    """Returns the instructions per call, in total and of each function."""
     with tempfile.NamedTemporaryFile() as out:
         run = subprocess.run(command(args, kind, "--tool=callgrind", "--toggle-collect=*make_calls*",
                                      f"--callgrind-out-file={out.name}"),
@@ -84,7 +84,7 @@ def count_instructions(args, kind):
 
 
 def count_lines(args, kind):
-    """Cache lines of data that a round touches, per call; the median of the rounds' later half."""
+    """Returns the cache lines of data that a round touches, per call: the median of the later half of rounds."""
     process = subprocess.Popen(command(args, kind, "--tool=lackey", "--trace-mem=yes"),
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                errors="replace", bufsize=1 << 20)

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""The path of a call through a server, as the compiler left it: from the completion of its Receive to
-its reply, in the peer's reach. Prints each function and the file that it is in, and fails when there
-are more of them than a reader is to be asked to follow.
+"""Shows the path of a call through a server, as the compiler left it: from the completion of its Receive
+until the reply is where the peer can read it. Prints each function and its file, and fails if the path
+has more functions or files than the limits below.
 
   scripts/call-path.py BUILD            a release build with -Dbenchmarks=true (perf/perf_call is run)
   scripts/call-path.py BUILD --json F   the paths, for programs
 
-The calls are those of perf/call_bench.cc, one at a time, over shared memory; callgrind sees who calls
-whom. A function is on the path if it is called for every call, by the poll core directly or through
-others, and ends in a handler, a queue of work requests or the driver. What is inlined is part of the
-function that it is in. Leaves (decoders, pools, counters) are not on the path, nor are the handler
-itself and thunks, of which the source knows nothing.
+The calls are those of perf/call_bench.cc, one at a time, over shared memory; callgrind records which
+function calls which. A function is on the path if every call runs it, called by the poll core directly
+or through others, and if it leads to a handler, a queue of work requests or the driver. Inlined code is
+part of the function that contains it. Leaves (decoders, pools, counters), the handler itself, and thunks,
+which are not in the source, are not on the path.
 """
 import argparse
 import collections
@@ -29,13 +29,14 @@ ROUNDS = 200  # perf/call_bench.cc
 START = "rrdk::runtime::PollCore::poll"
 # Does nothing but call take(), and is part of a thunk in some builds.
 FORWARDS = "rrdk::server::ServerLink::on_call"
-# A reply that goes at once is with the peer after this, or after one that is too long for the lane's slot.
+# One of these makes a reply that is sent at once visible to the peer; the last two send a reply that is
+# too long for the lane's slot.
 SENT = re.compile(r"rrdk::shm::QueuePair::(send_now|send_copy|slow_send|name_copy)$")
-# Where a call's chunk is read, and where its result is written; the reply behind it goes into the lane's slot,
-# which is part of the function that does it.
+# These read a call's chunk and write its result. The reply that follows goes into the lane's slot, which
+# is part of the function that does it.
 READ = re.compile(r"rrdk::shm::QueuePair::(read_now|copy_remote)$")
 WRITTEN = re.compile(r"rrdk::shm::QueuePair::(write|local_place)$")  # the former may be a thunk
-# Kind of perf/call_bench.cc: what it is, where its path leads, most functions, most files.
+# Kind of perf/call_bench.cc: its title, where its path leads, the limits on functions and on files.
 KINDS = {
     2: ("without chunks (echo of 1000 bytes)", (SENT,), 10, 6),
     4: ("with a Write chunk (READ of 4 KiB)", (WRITTEN,), 10, 6),
@@ -44,7 +45,7 @@ KINDS = {
 
 
 def run_callgrind(program, kind):
-    """Who calls whom, and how often, in calls of the kind."""
+    """Returns which function calls which, and how often, in calls of the kind."""
     with tempfile.NamedTemporaryFile() as out:
         run = subprocess.run(["valgrind", "--tool=callgrind", "--toggle-collect=*make_calls*",
                               "--compress-strings=no", f"--callgrind-out-file={out.name}", str(program),
@@ -66,14 +67,14 @@ def run_callgrind(program, kind):
 
 
 def plain_name(symbol):
-    """Without what the compiler and the linker add."""
+    """Returns the symbol without what the compiler and the linker add."""
     symbol = re.sub(r" \[clone [^\]]*\]|\(anonymous namespace\)::", "", symbol)
     symbol = re.sub(r"\.(lto_priv|constprop|isra|part)\.\d+|'\d+$", "", symbol)
     return re.sub(r"\(.*", "", symbol).strip()
 
 
 def path_of(edges, ends):
-    """The functions on the path: those that lead to the first of its ends, then to the next one."""
+    """Returns the functions on the path: those that lead to the first of its ends, then to the next one."""
     always = {caller: [callee for callee, count in callees.items() if count >= ROUNDS // 2]
               for caller, callees in edges.items()}
     path = []
@@ -83,7 +84,7 @@ def path_of(edges, ends):
 
 
 def leading_to(end, start, callees):
-    """What lies between `start` and the functions whose names `end` matches, with both."""
+    """Returns the functions from `start` to those whose names match `end`, both included."""
     known = {}
 
     def leads_on(name, above=()):
@@ -107,7 +108,7 @@ def leading_to(end, start, callees):
 
 
 def file_of(function, sources):
-    """Where it is defined: as Class::name(, within its class in a header, or by itself."""
+    """Returns the file that defines it: as Class::name(, within its class in a header, or as a free function."""
     *floor, owner, name = function.split("::")[1:]
     outside = re.compile(rf"^[^\s/].*\b{owner}::{name}\(", re.MULTILINE)
     inside = re.compile(rf"\b(class|struct) {owner}\b.*^\s+.*\b{name}\(", re.MULTILINE | re.DOTALL)

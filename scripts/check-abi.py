@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Checks what the shared library promises to programs that are linked with it.
+"""Checks the binary interface (ABI) of the shared library.
 
     check-abi.py LIBRARY           librrdk.so of a build with debug information (-Ddebug=true)
     check-abi.py --renew LIBRARY   makes its ABI the one to compare with, from now on
 
-Exported is what the headers declare, neither less nor more (lib/rrdk.map). And a program that was
-linked with the last release runs with this library: libabigail compares the two; what is new is no
-difference. The last release's ABI is test/data/librrdk.abi. It is renewed with each release, and before
-that when a break is meant; a break after version 1 takes a new soname.
+The library must export exactly what the headers declare (lib/rrdk.map). A program that was linked with
+the last release must run with this library: libabigail compares the two, and additions are no
+difference. The last release's ABI is test/data/librrdk.abi. It is renewed with each release, and
+earlier if a break is intended; a break after version 1 needs a new soname.
 """
 import argparse
 import re
@@ -36,7 +36,7 @@ def run(*command, good=(0,)):
 
 
 def exported(library):
-    """Names of what the library defines for others, without arguments and versions."""
+    """Returns the names that the library exports, without arguments and versions."""
     names = set()
     for line in run("nm", "-DC", "--defined-only", str(library)).stdout.splitlines():
         address_type_name = line.split(" ", 2)
@@ -63,7 +63,7 @@ def is_interface(function):
 
 
 def leave_out_members(tree):
-    """What is inlined into programs, or is only known to us, is no part of the interface."""
+    """Removes members that are inlined into programs or are private: they are not part of the interface."""
     for of_class in tree.iter("class-decl"):
         private = of_class.get("is-declaration-only") == "yes"
         for member in list(of_class):
@@ -76,7 +76,7 @@ def leave_out_members(tree):
 
 
 def reached(tree, parents):
-    """The elements that exported functions lead to, by what they take, return and contain."""
+    """Returns the elements that exported functions use: what they take, return and contain."""
     by_id = {}
     for element in tree.iter():
         by_id.setdefault(element.get("id"), []).append(element)
@@ -111,7 +111,7 @@ def prune(element, kept):
 
 
 def interface(library, file):
-    """Writes the library's ABI to the file: abidw's, without what no program can depend on."""
+    """Writes the library's ABI to the file: abidw's output without what no program can depend on."""
     run("abidw", "--headers-dir", str(ROOT / "lib/include"), "--drop-private-types", "--drop-undefined-syms",
         "--no-corpus-path", "--no-comp-dir-path", "--no-show-locs", "--no-elf-needed", "--no-parameter-names",
         "--type-id-style", "hash", "--out-file", str(file), str(library))

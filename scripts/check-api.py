@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Checks that no public symbol of lib/include/rrdk/ is without a word.
+"""Checks that every public symbol of lib/include/rrdk/ is documented.
 
-A symbol is documented by a comment of its own; by one of the lines with which it stands together (no
-empty line between), as counters of one kind do; or, a class whose header is about it, by the header's
-first comment. What copies, moves and compares needs none, nor does what only the library can use (Impl).
+A symbol is documented by a comment of its own; by a comment of its paragraph (the lines around it without
+an empty line between), as for counters of one kind; or, if it is the class that its header is about, by
+the header's first comment. Copying, moving and comparing, and what only the library can use (Impl), need
+no comment.
 """
 import re
 
@@ -16,7 +17,7 @@ HEAD = re.compile(r"/\*\*.*?\*/", re.DOTALL)
 
 
 def paragraphs(text):
-    """For each line (from 0), its run of lines without an empty one between."""
+    """Returns for each line (from 0) its paragraph: the lines around it without an empty line between."""
     lines = text.split("\n")
     runs, start = [], 0
     for number, line in enumerate([*lines, ""]):

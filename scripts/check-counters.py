@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that doc/telemetry.md has each counter, as the table of counters says (lib/include/rrdk/counter_table.h).
+"""Checks that doc/telemetry.md lists each counter as the table of counters does (lib/include/rrdk/counter_table.h).
 
     check-counters.py           compares
     check-counters.py --write   writes the tables of the page anew
@@ -19,7 +19,7 @@ OWNERS = {"CONNECTION_COUNTER": "server, client", "DISPATCHER_COUNTER": "server,
 
 
 def rows():
-    """(macro, id, columns) of each line, the texts without their quotes."""
+    """Yields (macro, id, columns) of each line; texts come without their quotes."""
     text = read(TABLE)
     for macro, number, rest in ROW.findall(text[text.index("\nRRDK_"):]):
         rest = re.sub(r'"\s*\n\s*"', "", rest)  # adjacent literals are one

@@ -2,7 +2,7 @@
 """Checks that data-path files (*_datapath.h, *_datapath.cc) name nothing that allocates, locks,
 logs, throws or enters the kernel.
 
-Where one of these is right all the same, the line, or a comment line above it, says why:
+If one of these is correct nevertheless, the line or the comment line above it must say why:
 
     // datapath-allow: the vector was reserved when the queue pair was made
     pending_.push_back(wr);
@@ -38,7 +38,7 @@ findings = Findings()
 
 
 def is_allowed(lines, index):
-    """Said on the line itself, or in the comment right above it."""
+    """Returns whether the line itself, or the comment right above it, allows it."""
     if ALLOWED.search(lines[index]):
         return True
     index -= 1

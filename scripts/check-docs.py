@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Follows pages of doc/ as a reader would: what they say to write is written, what they say to run is run.
+"""Follows pages of doc/ as a reader would: writes the files and runs the commands that they show.
 
     check-docs.py --build BUILD [PAGE...]  against what `meson install` of that build would install
     check-docs.py [PAGE...]                against what is installed
@@ -28,8 +28,7 @@ from lib.source import ROOT
 BLOCK = re.compile(r"^<!-- (file: (?P<name>[\w./-]+)|run|start|output) -->\n```[^\n]*\n(?P<text>.*?)^```$",
                    re.MULTILINE | re.DOTALL)
 SECONDS = 300  # for one page
-# What is started goes with the script. The marker behind its output says that it has ended, which a
-# server that is to go on serving must not.
+# Programs that the script starts end with it. await() fails if a server ends instead of listening.
 HEAD = """set -euo pipefail
 started=()
 end_all() { [ ${#started[@]} -eq 0 ] || kill "${started[@]}" 2>/dev/null || true; wait; }
@@ -44,7 +43,7 @@ await() {
 
 
 def blocks_of(page):
-    """(line, kind, file name, text) of each marked block."""
+    """Yields (line, kind, file name, text) of each marked block."""
     text = page.read_text()
     for match in BLOCK.finditer(text):
         kind = match[1].split(":")[0]
@@ -52,7 +51,7 @@ def blocks_of(page):
 
 
 def here(text):
-    """A here-document's body, whatever the text."""
+    """Returns the text as a here-document, whatever it contains."""
     return f"<<'END_OF_BLOCK'\n{text}END_OF_BLOCK\n"
 
 
@@ -81,7 +80,7 @@ def script_of(page):
 
 
 def installed(build, prefix):
-    """Installs the build into the folder; the environment in which programs find it there."""
+    """Installs the build into the folder; returns the environment in which programs find it there."""
     subprocess.run(["meson", "install", "-C", str(build), "--no-rebuild", "--quiet", "--destdir", str(prefix)], check=True,
                    stdout=subprocess.DEVNULL)
     libraries = next(path.parent for path in prefix.rglob("librrdk.so"))

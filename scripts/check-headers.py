@@ -4,12 +4,11 @@
     check-headers.py            all of lib/, drivers/ and bridge/
     check-headers.py HEADER...  these
 
-Public headers with GCC and Clang, and nothing on the include path but lib/include: an embedder
-needs neither DPDK nor private headers to read them. With C++17 they say in one line that they need
-C++20, and those for C are compiled as C, too. Those of bridge/ are for C too, and have the
-library that they bridge to on their path. Private headers with GCC, but those that begin
-with #pragma once and that some source file includes before anything else: there every build of that
-file compiles them alone.
+Public headers are compiled with GCC and Clang, with only lib/include on the include path: an embedder
+needs neither DPDK nor private headers to use them. In C++17 they must say in one line that they need
+C++20. Headers for C are compiled as C, too. Those of bridge/ are for C too, and have the library that
+they bridge to on their path. Private headers are compiled with GCC, except those that begin with
+#pragma once and that some source file includes first: every build of that file compiles them alone.
 """
 import os
 import re
@@ -57,7 +56,7 @@ def compile_alone(job):
 
 
 def say_what_they_need(headers):
-    """Public headers in older C++, and as C."""
+    """Compiles public headers as older C++, and as C."""
     for header in headers:
         if str(header) in FOR_C:
             run = compile_twice(header, "gcc", "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I" + PUBLIC,
@@ -74,7 +73,7 @@ def first_directive(path):
 
 
 def included_first(files):
-    """What the source files' first lines include, relative to the root or to lib/."""
+    """Returns the headers that source files include first, relative to the root or to lib/."""
     lines = (first_directive(f) for f in files if f.suffix == ".cc")
     return {line.split('"')[1] for line in lines if line.startswith('include "')}
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Checks what belongs in the repository: text in one shape, no leftovers, nothing of one machine. And that
-code says what it takes for granted (lib/base/assert.h).
+"""Checks the files of the repository: uniform text, no leftovers, nothing that belongs to one machine; and
+that code asserts its assumptions (lib/base/assert.h).
 
-Data that tests replay (test/data/) is taken as it is, except for its size.
+Data that tests replay (test/data/) is checked for its size only.
 """
 import re
 from pathlib import Path
@@ -23,12 +23,12 @@ LINE_RULES = [(re.compile(pattern), what) for pattern, what in [
     (r"['\"]-march=native", "code for one machine"),
     (r"\bDISABLED_\w", "a disabled test"),
 ]]
-# Of public headers only.
+# Applies to public headers only.
 RESULT = re.compile(r"^\s*(static\s+|virtual\s+)*Result<[^(]*\((?!\*)")  # not of a pointer to a function
-# These name what is forbidden.
+# These files contain the forbidden patterns themselves.
 EXEMPT = {Path("scripts/check-hygiene.py"), Path("test/scripts/checks_test.py")}
 
-# Folders whose files together have so many assertions for each 1000 lines of code.
+# Folders that need at least LEAST_ASSERTED assertions for each 1000 lines of code.
 ASSERTED = ["lib/engine", "lib/runtime", "lib/service", "lib/calls", "lib/mem", "drivers/common", "drivers/shm",
             "drivers/iwarp", "drivers/verbs"]
 LEAST_ASSERTED = 10

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Checks who includes whom: a floor uses itself and the floors below it, nothing else.
+"""Checks the include layering: a floor uses itself and the floors below it, nothing else.
 
 doc/architecture.md has the picture. The rules in full:
   - lib/<floor>/ includes headers of its own and of lower floors. Floors that stand side by side
     (calls and service, client and server) do not include each other.
   - drivers/<name>/ includes its own headers, drivers/common/, and lib/fabric and below;
-    drivers/registry.cc, the list of drivers, may include any of them.
+    drivers/registry.cc, the list of drivers, may include any driver.
   - A public header belongs to a floor too (PUBLIC below) and includes public headers only.
-  - apps/, bridge/, doc/examples/: public headers and their own. lib/ and drivers/ know nothing of them.
-  - Above lib/fabric no code names a driver: what a driver can do is asked through its capabilities.
+  - apps/, bridge/ and doc/examples/ include public headers and their own; lib/ and drivers/ do not
+    include theirs.
+  - Above lib/fabric no code names a driver: it asks for the driver's capabilities instead.
 """
 import re
 
@@ -63,7 +64,7 @@ def includes(path):
 
 
 def floor_of(header):
-    """The floor that an included header belongs to, or None if it is in no floor."""
+    """Returns the floor that an included header belongs to, or None if it is in no floor."""
     folder, _, rest = header.partition("/")
     if folder == "rrdk":
         return PUBLIC.get(rest.removesuffix(".h"))

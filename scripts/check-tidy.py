@@ -3,10 +3,10 @@
 
     check-tidy.py BUILD_DIRECTORY     a directory that was built with Clang
 
-The directory's translation units are looked at as they are, so most are several files joined by
-meson (unity=on); clang-tidy names the file at fault. A unit that passed is not looked at again until
-a file of ours in it, its compile command or .clang-tidy changes; the record of that lies in the
-build directory.
+The directory's translation units are checked as they are, so most are several files joined by
+meson (unity=on); clang-tidy names the file at fault. A unit that passed is not checked again until
+a file of ours in it, its compile command or .clang-tidy changes; that record is kept in the build
+directory.
 """
 import hashlib
 import json
@@ -47,7 +47,7 @@ def fingerprint(entry, files):
 
 
 def sources_of(unit, build):
-    """The files of the checkout that a translation unit is made of: itself, or what meson joined in it."""
+    """Returns the files of the checkout in a translation unit: itself, or what meson joined in it."""
     if not unit.is_relative_to(build):
         return [unit]
     if not unit.exists():  # made by the build, as joined tests are
@@ -57,7 +57,7 @@ def sources_of(unit, build):
 
 def tidy(job):
     build, source, mark = job
-    # What meson joins does include source files; that nobody else does is looked for below.
+    # Units that meson joins include source files; main() checks that no other file does.
     besides = ["--checks=-bugprone-suspicious-include"] if source.is_relative_to(build) else []
     run = subprocess.run([TIDY, "--quiet", *besides, "-p", str(build), str(source)], capture_output=True, text=True)
     if run.returncode == 0:
@@ -90,7 +90,7 @@ def main():
         for path in sorted((ROOT / folder).rglob("*.[ch]*")):
             if any(name.endswith(".cc") for name in JOINED.findall(path.read_text(encoding="utf-8"))):
                 findings.add(path.relative_to(ROOT), 1, "includes a source file")
-    jobs.sort(key=lambda job: job[1].stat().st_size, reverse=True)  # what takes long comes first
+    jobs.sort(key=lambda job: job[1].stat().st_size, reverse=True)  # the longest first
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for done, (unit, run) in enumerate(pool.map(tidy, jobs), 1):
             shown = unit.relative_to(build if unit.is_relative_to(build) else ROOT)

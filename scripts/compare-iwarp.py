@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Puts the iwarp driver beside bare TCP on loopback, in one run on one machine: 1 MiB reads and
-writes of two testrpc processes that poll, at the window where they are fastest, against two threads
-that poll a socket and have as many buffers at each end (perf/limits); and a null call against a
-round trip of as many bytes, in turns of a millisecond (perf/null_call). A round measures each once,
-one right after the other, and the ratio that counts is the median of the rounds' ratios: a virtual
-machine's CPUs are at times near to each other and at times far, which changes all figures.
+"""Compares the iwarp driver with bare TCP on loopback, in one run on one machine. 1 MiB reads and
+writes of two testrpc processes that poll, at the window where they are fastest, are compared with two
+threads that poll a socket and have as many buffers at each end (perf/limits); a null call is compared
+with a round trip of as many bytes, alternating every millisecond (perf/null_call). A round measures
+each once, one right after the other. The result is the median of the rounds' ratios, since the
+distance between a virtual machine's CPUs changes over time, and with it all figures.
 
     compare-iwarp.py BUILD [--rounds N] [--require]
     compare-iwarp.py BUILD --idle N [--rounds N] [--require]
 
 BUILD is a build directory made with -Dbenchmarks=true.
 
-With --idle it compares null calls on ten connections of a server that has N more, which are idle,
-with those of a server that has just the ten.
+With --idle it compares null calls on ten connections of a server that has N more idle connections
+with those of a server that has only the ten.
 
 With --require the exit status says whether the ratios are what they should be: 1 MiB reads and
 writes at 70 % of TCP's bandwidth, a null call in 1.5 times TCP's round trip; idle connections make
@@ -34,7 +34,7 @@ ACTIVE = 10
 
 
 def tcp_stream(build, cpus):
-    """GB/s, by the number of buffers at each end."""
+    """Returns GB/s by the number of buffers at each end."""
     text = subprocess.run([build / "perf/limits", "tcp", *map(str, cpus)], capture_output=True, text=True,
                           check=True).stdout
     return {int(buffers): float(rate) for buffers, rate in re.findall(r"with +(\d+) buffers.*GB/s +([\d.]+)", text)}
@@ -47,7 +47,7 @@ def null_call(build):
 
 @contextlib.contextmanager
 def server(build, cpu, *options):
-    """A testrpc server; gives its address."""
+    """Runs a testrpc server; yields its address."""
     process = subprocess.Popen([build / "apps/testrpc/testrpc", "--server", "iwarp://127.0.0.1:0", "--idle", "busy",
                                 "--cpu", str(cpu), *options],
                                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -72,7 +72,7 @@ def testrpc(build, cpus, engine, *options):
 
 @contextlib.contextmanager
 def idle_connections(build, uri, number, credits):
-    """A client that calls once a second on one of them, and sleeps."""
+    """Runs a client with that many connections, which calls once a second on one connection and sleeps."""
     process = subprocess.Popen([build / "apps/testrpc/testrpc", "--client", uri, "--idle", "adaptive", *credits,
                                 "--connections", str(number), "--engine", "null", "--rate", "1", "--window", "1",
                                 "--duration", "3600"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -112,7 +112,7 @@ def compare_idle(build, cpus, rounds, idle):
 
 
 def measure_round(build, cpus):
-    """The round's figures for people, and its ratios."""
+    """Returns the round's figures as text, and its ratios."""
     null, stream = null_call(build), tcp_stream(build, cpus)
     text = f"null call {null['call_ns'] / 1e3:.2f} us, TCP round trip {null['tcp_ns'] / 1e3:.2f} us"
     ratios = {"null": null["ratio"]}

@@ -15,12 +15,12 @@ that returns the table, for all of its entries:
     // Shows: V1-ERR-11
     std::vector<ServerScenario> values() {
 
-Nothing but comment stands between the two, and the file is one that a meson.build or a suite names.
-In a shell script, which is one case as a whole, the tag stands above the line that says what follows.
+Only comments may stand between the two, and a meson.build or a suite must name the file. A shell script
+is one case as a whole; there the tag stands above the line that says what follows.
 
-A row that no test shows needs a line in test/data/conformance-notes.tsv: `open` (not built yet) or
-`different` (on purpose), and why. There an id may end in `*`. A row that tests show may have a line
-too: `partly`, and what they do not show.
+A row without a test needs a line in test/data/conformance-notes.tsv: `open` (not built yet) or
+`different` (on purpose), and why. There an id may end in `*`. A row with tests may have a line too:
+`partly`, and what they do not show.
 
 Where a case skips itself, the page gives the reason that it prints.
 
@@ -50,7 +50,7 @@ PYTHON_CASE = re.compile(r"\s*def (test_\w+)\(")
 ENTRY = re.compile(r"\s*(?:\w+\(|\{|\w+ scenario = \{)[^\";]*?\"([A-Z]\w+)\",")
 TABLE = re.compile(r"std::vector<\w*Scenario> (\w+)\(\) \{$")
 NAMES = re.compile(r"[({]\"([A-Z]\w+)\",")
-# What a row has been shown in, if in nothing else.
+# Environments that the page names for a test that runs nowhere else.
 ONLY = (("test/sim/", "the simulation"), ("_guest.sh", "a virtual machine"),
         ("test/drivers/verbs/", "a machine or virtual machine with RDMA"))
 SKIP = re.compile(r'GTEST_SKIP\(\) << "([^"]+)"')
@@ -67,13 +67,13 @@ or *different* on purpose; `test/data/conformance-notes.tsv` has the reasons.
 
 
 def requirements():
-    """The rows as dictionaries, in their order."""
+    """Returns the rows as dictionaries, in their order."""
     header, *rows = [line.split("\t") for line in read(REQUIREMENTS).splitlines()]
     return [dict(zip(header, row)) for row in rows]
 
 
 class Test:
-    """What a tag stands above: a case, or some entries of a table."""
+    """What a tag marks: a case, or some entries of a table."""
 
     def __init__(self, path, title, names, skips=()):
         self.path, self.title, self.names, self.skips = path, title, names, skips
@@ -83,17 +83,17 @@ class Test:
         return text + "".join(f' (skips itself with "{why}")' for why in self.skips)
 
     def results(self, ran):
-        """The results of each of its names, in the run's."""
+        """Returns the results of each of its names in the run."""
         return [ran.get(name, []) for name in self.names]
 
 
 def body_of(lines):
-    """Of a function that begins with the first line, all of its lines."""
+    """Returns all lines of the function that begins with the first line."""
     return lines[:lines.index("}")] if "}" in lines else lines[:1]
 
 
 def test_behind(path, lines):
-    """The test that the lines begin with, or nothing."""
+    """Returns the test that the lines begin with, or None."""
     if path.suffix == ".py":
         case = PYTHON_CASE.match(lines[0])
         return case and Test(path, case[1], [f"{path.stem.removesuffix('_test')}: {case[1]}"])
@@ -127,7 +127,7 @@ def tags(path):
 
 
 def files_that_run():
-    """The text that names every file of which a test is made, or that is run."""
+    """Returns the text that names every file that a test is built from, or that is run."""
     makers = [p for p in (ROOT / "test").rglob("meson.build")] + [ROOT / "scripts/lib/suites.sh"]
     makers += [p for p in (ROOT / "test").rglob("run.sh")]
     return "\n".join(p.read_text(encoding="utf-8") for p in makers if p.exists())
@@ -142,7 +142,7 @@ def is_run(path, makers):
 
 
 def collect(known, findings):
-    """Requirement id -> the tests that show it."""
+    """Returns requirement id -> the tests that show it."""
     shown = {}
     makers = files_that_run()
     for path in sorted((ROOT / "test").rglob("*")):
@@ -163,7 +163,7 @@ def collect(known, findings):
 
 
 def read_notes(rows, shown, findings):
-    """Requirement id -> (kind, why): `partly` of rows that tests show, else of those that none does."""
+    """Returns requirement id -> (kind, why). `partly` is for rows with tests, the other kinds for rows without."""
     notes = {}
     if not (ROOT / NOTES).exists():
         return notes
@@ -214,7 +214,7 @@ def page(rows, shown, notes):
 
 
 def read_results(path):
-    """Case name -> the results that it had, in all builds and with all parameters."""
+    """Returns case name -> its results in all builds and with all parameters."""
     ran = {}
     for line in Path(path).read_text(encoding="utf-8").splitlines():
         result, name, *_ = line.split("\t")
@@ -232,7 +232,7 @@ def read_results(path):
 
 
 def check_run(shown, ran, findings):
-    """Each test on the page has passed somewhere. Returns the rows that rest on skipped ones alone."""
+    """Checks that each test on the page has passed somewhere. Returns the rows whose tests were all skipped."""
     skipped = {}
     for one, tests in shown.items():
         passed = 0

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs libFuzzer targets (test/fuzz): all of them one after the other, or those named.
+# Runs libFuzzer targets (test/fuzz): the named ones, or all targets one after the other.
 #
 #   scripts/fuzz.sh [--seconds N] [TARGET...]   N seconds for each target (default 60)
 #   scripts/fuzz.sh --list                      names the targets
-#   scripts/fuzz.sh --replay FILE TARGET        runs one input, a finding say
+#   scripts/fuzz.sh --replay FILE TARGET        runs one input, for instance a finding
 #   scripts/fuzz.sh --build DIRECTORY ...       with the targets of that build directory, as they are
 #
 # Corpora are kept in build-fuzz/corpus/TARGET and grow from run to run; a finding is kept in
@@ -11,7 +11,7 @@
 set -euo pipefail
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
 
-# What libFuzzer prints for people who tune it.
+# Lines of libFuzzer that matter only for tuning.
 noise='^#[0-9]+[[:space:]]+(NEW|REDUCE|RELOAD)|^INFO:|# Uses:|ecommended dictionary'
 all=(header private_data rpc perf receive iwarp shm)
 seconds=60

@@ -5,10 +5,10 @@
     scripts/gate-check.py --times 3 --slower 10 --fail-above 1
     scripts/gate-check.py -- --windows 16  what comes after -- goes to latency-profile
 
-Compares testrpc with itself, in which no difference must be found, and with itself slowed down
-(--server-work) by --slower percent of a NULL call, which must be found to be slower. Says besides whether
-the gate, --fail-above, stopped it, as it does what is slower by so much at least, or could not tell. Exit status: 0 if the
-verdict was right each time, 1 if not, 2 if a run failed.
+Compares testrpc with itself, where no difference must be found, and with itself slowed down
+(--server-work) by --slower percent of a NULL call, which must be found to be slower. Also says whether the
+gate (--fail-above, which stops a build that is slower by at least that percentage) stopped it or could not
+tell. Exit status: 0 if the verdict was right each time, 1 if not, 2 if a run failed.
 """
 import argparse
 import json
@@ -34,7 +34,7 @@ def options(words):
 
 
 def compare(chosen, work_ns, out):
-    """The gate's exit status, and the lines of the comparison."""
+    """Returns the gate's exit status and the lines of the comparison."""
     command = [ROOT / "scripts/latency-profile.py", "--testrpc", chosen.testrpc, "--quick", "--windows", "1",
                "--fail-above", f"{chosen.fail_above:g}", "--against-options", f"--server-work {work_ns:.0f}",
                "--out", out, *chosen.passed_on]
@@ -46,7 +46,7 @@ def compare(chosen, work_ns, out):
 
 
 def median_ns(out):
-    """Of the p50 of side A, of its first call."""
+    """Returns the p50 of side A's first call."""
     with open(out / "comparison.json", encoding="utf-8") as file:
         rounds = json.load(file)["rows"][0]["rounds"]
     return sorted(one["A"]["p50_ns"] for one in rounds)[len(rounds) // 2]

@@ -5,10 +5,11 @@
   scripts/hdr-log.py result.json > result.hlog
   testrpc --self --engine null --duration 10 --interval 0.1 --json result.json     # a line for each 0.1 s
 
-One line for each run, or for each interval of testrpc --interval, tagged with its engine, size and window, and with what else tells it from others:
-the rate of an open loop, active connections, a number where a run was made several times. Values are nanoseconds, to three digits;
-testrpc knows them to 1 %. HistogramLogAnalyzer, hdr-plot and the like draw it. Exit status: 0; 2: the file
-is none of testrpc's, or was made without --histogram and --interval.
+Writes one line for each run, or for each interval of testrpc --interval, tagged with its engine, size and
+window, and with what else distinguishes it: the rate of an open loop, the number of active connections, or
+the repetition. Values are nanoseconds with three digits; testrpc knows them to 1 %. HistogramLogAnalyzer,
+hdr-plot and similar tools draw the log. Exit status: 0; 2 if the file is not a result of testrpc, or was
+made without --histogram and --interval.
 """
 import base64
 import calendar
@@ -20,8 +21,8 @@ import zlib
 
 from lib import output
 
-# As HdrHistogram lays out its counts for three digits and values from 1: "buckets" of 2048 linear steps,
-# of which each after the first uses the upper half.
+# HdrHistogram's layout of counts for three digits and values from 1: "buckets" of 2048 linear steps, where
+# each bucket after the first uses only the upper half.
 DIGITS, HALF_BITS = 3, 10
 HIGHEST = 3_600_000_000_000
 COOKIE, COMPRESSED_COOKIE = 0x1c849303 | 0x10, 0x1c849304 | 0x10  # version 2, words of 64 bits
@@ -44,7 +45,7 @@ def leb128(number):
 
 
 def encode(buckets):
-    """A histogram in HdrHistogram's compressed form, in base64. `buckets` are (value, count)."""
+    """Returns a histogram in HdrHistogram's compressed form, in base64. `buckets` are (value, count)."""
     counts = {}
     for value, count in buckets:
         index = index_of(max(1, min(value, HIGHEST)))
@@ -52,7 +53,7 @@ def encode(buckets):
     payload, at = bytearray(), 0
     for index in sorted(counts):
         if index > at:
-            payload += leb128(at - index)  # so many zeros
+            payload += leb128(at - index)  # a run of zeros
         payload += leb128(counts[index])
         at = index + 1
     plain = struct.pack(">iiiiqqd", COOKIE, len(payload), 0, DIGITS, 1, HIGHEST, 1.0) + bytes(payload)
@@ -61,7 +62,7 @@ def encode(buckets):
 
 
 def tags(runs):
-    """One for each run, without commas and blanks. Tools take lines of one tag as one series."""
+    """Returns a tag for each run, without commas and blanks. Tools take lines with the same tag as one series."""
     seen = {}
     for run in runs:
         tag = f"{run['engine']}-{run['size']}-{run['window']}"

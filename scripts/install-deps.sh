@@ -7,7 +7,7 @@
 #   scripts/install-deps.sh --packages  what scripts/build-packages.sh needs besides
 #   scripts/install-deps.sh --list    prints the names only (also with the others)
 #
-# Works as root or with sudo, on Debian 12. When nothing is missing it needs neither, nor a network.
+# Works as root or with sudo, on Debian 12. If nothing is missing it needs neither root nor a network.
 set -euo pipefail
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
 
@@ -39,7 +39,7 @@ test_packages=(
   tshark tcpdump               # test/interop: what is on the wire
   bpftrace                     # scripts/rrdk-trace.py
   prometheus                   # scripts/prometheus
-  valgrind                     # scripts/call-path.py, call-cost.py: who calls whom, how much of it
+  valgrind                     # scripts/call-path.py, call-cost.py
 )
 peer_packages=(
   python3 libbenchmark-dev
@@ -86,8 +86,8 @@ if [ "$(id -u)" -ne 0 ]; then
   as_root=(sudo)
 fi
 
-# invoke-rc.d and deb-systemd-invoke ask this file before they start a service that a package
-# brings. Where the administrator has one already, that one decides.
+# invoke-rc.d and deb-systemd-invoke run this file before they start a service of a package, and its
+# status 101 forbids that. If the administrator has such a file already, it is left as it is.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e $policy ]; then
   trap '"${as_root[@]}" rm -f "$policy"' EXIT

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Profiles latency with testrpc, and compares builds and hosts: measures, and writes a page.
+"""Profiles latency with testrpc and compares builds and hosts; writes the results as a page.
 
     scripts/latency-profile.py                       the whole sweep, about three minutes
     scripts/latency-profile.py --quick               a short one, about ten seconds
@@ -15,11 +15,11 @@
     scripts/latency-profile.py --compare A.json B.json
                                                      two of these, measured at different times
 
-What comes after -- goes to every run of testrpc. A comparison says of each call whether B is faster or
-slower, where that can be told; with --fail-above 5% the exit status is 1 if B is more than 5 % slower, and 3 if
-that cannot be told.
-The folder --out gets index.html, or compare.html for a comparison, which need no other file, and beside it
-the pictures (PNG), the tables (CSV) and everything as JSON. doc/latency-profile.md explains both pages.
+Options after -- go to every run of testrpc. A comparison says for each call whether B is faster or slower,
+if that can be told; with --fail-above 5% the exit status is 1 if B is more than 5 % slower, and 3 if that
+cannot be told.
+Writes to the folder --out: index.html, or compare.html for a comparison, which need no other file; and the
+pictures (PNG), the tables (CSV) and everything as JSON. doc/latency-profile.md explains both pages.
 
 Exit status: 0; 1: slower than --fail-above allows; 2: wrong options, or a run failed; 3: whether it is
 slower than that cannot be told (--inconclusive pass or fail makes this 0 or 1).
@@ -105,7 +105,7 @@ def metrics(text):
 
 
 def settle(chosen):
-    """Defaults, and what does not go together."""
+    """Sets defaults, and fails for options that do not go together."""
     chosen.in_turns = bool(chosen.against or chosen.against_client or chosen.against_options)
     ways = [name for name, given in (("--compare", chosen.compare), ("--from", chosen.source),
                                      ("a comparison in turns", chosen.in_turns)) if given]
@@ -209,7 +209,7 @@ def compare_files(chosen):
 
 
 def conclude(chosen, comparison, lines, remarks):
-    """Prints and writes what was found; the exit status."""
+    """Prints and writes the results; returns the exit status."""
     outcome, said = (profile_verdict.gate(lines, chosen.fail_above, chosen.gate) if chosen.fail_above
                      else (profile_verdict.PASSED, []))
     if outcome == profile_verdict.UNCERTAIN and chosen.inconclusive:

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Makes the site: the pages of doc/, and the interface as the headers describe it.
+# Builds the documentation site: the pages of doc/, and the interface as the headers describe it.
 #
 #   scripts/make-docs.sh [FOLDER]   into FOLDER (build-docs); begin at FOLDER/site/index.html
 #
-# Needs mkdocs and doxygen (scripts/install-deps.sh --tests). What a link or the navigation names and is
-# not there is an error.
+# Needs mkdocs and doxygen (scripts/install-deps.sh --tests). A link or an entry of the navigation that
+# leads nowhere is an error.
 set -euo pipefail
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
 case ${1-} in --help | -h) usage; exit 0 ;; -*) die "unknown option '$1' (see --help)" ;; esac

@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
-# Builds the Debian packages, installs them into a clean Debian, and follows pages of doc/ there: as a
-# user without privileges, with what the packages brought.
+# Builds the Debian packages, installs them into a clean Debian, and follows pages of doc/ there as an
+# unprivileged user, with only what the packages installed.
 #
 #   scripts/package-test.sh [FOLDER]   keeps the clean Debian and what it downloaded in FOLDER
 #                                      (build-tests/packages)
 #
-# Needs root, mmdebstrap, and a mirror: that of this machine's apt. Where one of them is missing it says
-# so, with exit status 77. Takes two minutes, and two more where FOLDER is empty.
+# Needs root, mmdebstrap, and the mirror of this machine's apt. If one is missing, it says so and ends with
+# exit status 77. Takes two minutes, and two more if FOLDER is empty.
 set -euo pipefail
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib/common.sh"
 case ${1-} in --help | -h) usage; exit 0 ;; -*) die "unknown option '$1' (see --help)" ;; esac
 
 skip() { say "$*"; exit 77; }
 
-# Only here does the root's /proc, /dev or package cache appear: with this mount name space all goes.
+# The clean Debian's /proc, /dev and package cache are mounted in this mount name space only, and
+# disappear with it.
 if [ -z "${RRDK_PACKAGE_TEST_INSIDE-}" ]; then
   [ "$(id -u)" -eq 0 ] || skip "needs root, for a clean Debian in a folder"
   command -v mmdebstrap >/dev/null || skip "mmdebstrap is missing: apt-get install mmdebstrap"
@@ -26,14 +27,14 @@ mkdir -p "$folder/archives/partial"
 folder=$(cd -- "$folder" && pwd)
 debian=$folder/debian  # the clean one
 base=$folder/base.tar
-# What a programmer has; nothing that our packages need.
+# The tools of a programmer, without anything that our packages depend on.
 tools=g++,pkg-config,cmake,make,ca-certificates
 
 say "-- packages"
-# What makes programs fast and what debuggers want take most of the time, and neither is tried here.
+# Optimisation and debugging information take most of the build's time, and neither is tested here.
 DEB_BUILD_OPTIONS='noautodbgsym noopt' DEB_CXXFLAGS_STRIP=-g "$root/scripts/build-packages.sh" "$folder/built"
 
-# Debian's own of this machine's sources, as apt has them.
+# The sources of this machine's apt that are Debian's own.
 sources=$(apt-get indextargets --format 'deb $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Identifier: Packages' \
   'Origin: Debian' 2>/dev/null | sort -u)
 [ -n "$sources" ] || skip "apt has no lists of Debian here: apt-get update"
@@ -67,10 +68,10 @@ as_user() { inside setpriv --reuid 1000 --regid 1000 --clear-groups --no-new-pri
 
 say "-- installed"
 inside sh -c 'apt-get -q -o APT::Update::Error-Mode=any update >/update.log 2>&1' ||
-  { tail -n 5 "$debian/update.log"; skip "the mirror can not be reached"; }
+  { tail -n 5 "$debian/update.log"; skip "the mirror cannot be reached"; }
 inside sh -c 'export DEBIAN_FRONTEND=noninteractive
   apt-get -q -y install --no-install-recommends /packages/*.deb >/install.log 2>&1' ||
-  { tail -n 20 "$debian/install.log"; die "the packages can not be installed"; }
+  { tail -n 20 "$debian/install.log"; die "the packages cannot be installed"; }
 inside dpkg --verify librrdk0 librrdk-dev librrdk-tirpc0 librrdk-tirpc-dev rrdk-tools
 
 say "-- found: manual pages, completion, the service, examples"
@@ -124,5 +125,5 @@ as_user sh -c 'cd /tmp/tutorial && cmake -S . -B build >cmake.log && cmake --bui
 
 say "-- removed"
 inside sh -c 'dpkg --purge librrdk-tirpc-dev librrdk-tirpc0 librrdk-dev rrdk-tools librrdk0 >/remove.log 2>&1' ||
-  { cat "$debian/remove.log"; die "the packages can not be removed"; }
-say "All of it works."
+  { cat "$debian/remove.log"; die "the packages cannot be removed"; }
+say "Everything works."
