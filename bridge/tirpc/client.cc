@@ -180,13 +180,13 @@ class Handle {
   Wait ended_;
   std::array<std::unique_ptr<Posted>, kMostPosted> posted_;  // made when they are needed
   size_t next_posted_ = 0;
-  // the last encoded call has data that the server fetches, which takes longer
+  // The last encoded call has data that the server fetches, which takes longer.
   bool is_long_ = false;
   bool long_posted_ = false;  // one that short calls would overtake
   std::string uri_;
   // CLSET_TIMEOUT's, or that of the last call that was waited for
   timeval timeout_ = kUsualTimeout;
-  // set by CLSET_TIMEOUT, which takes precedence over clnt_call()'s
+  // Set by CLSET_TIMEOUT, which takes precedence over clnt_call()'s.
   bool timeout_is_set_ = false;
   uint32_t max_reply_ = kUsualReply;
   uint32_t max_decoded_ = kUsualDecoded;

@@ -128,7 +128,7 @@ class Outliers(harness.Case):
         calls = self.assert_all_right(process)["runs"][0]["outliers"]
         apart = 0
         for call in calls:
-            # one that the server no longer has, because the call took long elsewhere
+            # One that the server no longer has, because the call took long elsewhere.
             if "network" in call["stages"]:
                 self.assertEqual(list(call["stages"]), ["wait", "post", "network", "complete"])
             else:

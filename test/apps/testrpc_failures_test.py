@@ -590,7 +590,7 @@ class Survival(harness.Case):
         server = self.start_server("--connections", 4)
         client = self.start_load("--retransmit", "--keepalive-ms", "300")
         server.send(signal.SIGSTOP)
-        # it is silent, or takes no messages: whichever comes first
+        # It is silent, or takes no messages: whichever comes first.
         client.wait_for_line("connecting again")
         server.send(signal.SIGCONT)
         self.wait_for_calls(client)

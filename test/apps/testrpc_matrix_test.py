@@ -11,7 +11,7 @@ if "RRDK_FEWER_SIZES" in os.environ:  # a sanitizer is slow, and sees no more in
 SMALL = "0,1,3,4,1000,1024,4096"
 ENGINES = ["null", "echo", "read", "write", "sandwich", "read2", "mixed", "callback"]
 SIZE_COUNT = SIZES.count(",") + 1
-# messages that do not fit inline need one size only
+# Messages that do not fit inline need one size only.
 CALLBACK_SIZES = SIZE_COUNT - (3 if "1024" in SIZES else 2)
 WINDOWS = [1, 32]
 COUNT = 48

@@ -241,7 +241,7 @@ class Thinking(Case):
         for idle in ("yield", "adaptive"):
             process, run = self.thoughtful("--think", "20000.5", "--count", "7", "--window", "2", "--idle", idle)
             self.assertEqual((run["calls"], run["think_us"]), (7, 20000.5))
-            # the fourth one of a place in the window
+            # The fourth one of a place in the window.
             self.assertGreaterEqual(run["seconds"], 3 * 0.02)
             self.assertIn("THINK in null w=2: 20000.5 us", process.output)
 

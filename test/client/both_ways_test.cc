@@ -329,7 +329,7 @@ TEST(BothWaysOptions, AConnectionWithCallsBackIsNotIdle) {
   Word word(*back);
   word.submit(kGuestBinding, kTellKept, 1);
   world.until([&] { return world.guest.keeper.kept() == 1; });
-  // later than the last call of the first one
+  // Later than the last call of the first one.
   auto idle = world.client->connect(world.uri).value();
   world.until([&] { return world.server->stats()[Counter::kClosedIdle] == 1; });
   EXPECT_EQ(word.ended(), 0);

@@ -55,7 +55,7 @@ struct TestExtensions {
             answer.set(request.type == 120 ? 100 : 120, request.info));  // of another feature
         EXPECT_FALSE(answer.set(request.type, Bytes(3)));                // which check() refuses
         EXPECT_FALSE(answer.set(request.type, Bytes(1028)));             // too long for any type
-        // neither a message nor a call
+        // Neither a message nor a call.
         EXPECT_FALSE(answer.set(request.type, request.info, Bytes(8)));
         return;
       default: {

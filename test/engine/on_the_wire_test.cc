@@ -229,7 +229,7 @@ TEST_F(OnTheWire, EligibleResultsComeWithAndWithoutAWriteList) {
   MemorySpan spans[] = {buffers[0].first(3000), buffers[1].first(3000)};
   ResultRoom rooms[] = {{{&spans[0], 1}}, {{&spans[1], 1}}};
   OutgoingCall call;
-  // no result buffers: as a long reply, or inline
+  // No result buffers: as a long reply, or inline.
   call_once(call, {}, {{3000, true}, {2000, true}});
   // A union whose arm has two eligible items, one item or no items: the k-th item has the k-th
   // chunk.

@@ -176,7 +176,7 @@ TEST_F(ServerProperties, AFaultyMessageIsRefusedAsAWhole) {
   expect_error(Wire{70, 2, 0, kConnProp, 1, 1, 1000, 8192}, 2);     // runs past the end
   expect_error(Wire{70, 2, 0, kConnProp, 1, 1, 3, 8192, 0}, 2);     // too short
   expect_error(Wire{70, 2, 0, kConnProp, 1, 1, 8, 0, 8192, 0}, 2);  // too long
-  // there is no such support
+  // There is no such support.
   expect_error(Wire{70, 2, 0, kConnProp, 2, 1, 4, 8192, 2, 4, 3, 0}, 2);
   expect_error(connprop(1023), 2);
   expect_error(Wire{70, 2, 0, kReqProp}, 2);

@@ -24,7 +24,7 @@ using namespace iwarp;
 using fabric::Op;
 using fabric::Rights;
 
-// parts of the memory: readable, writable, Receives, Read sinks, guard
+// Parts of the memory: readable, writable, Receives, Read sinks, guard.
 constexpr uint32_t kPart = 8192;
 constexpr uint32_t kReceive = 256;
 constexpr uint32_t kReceives = 6;

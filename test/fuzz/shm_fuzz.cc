@@ -27,7 +27,7 @@ using shm::test::Forged;
 using shm::test::RawEnd;
 using shm::test::RawPeer;
 
-// parts of the memory: readable, writable, Receives, Read sinks, guard
+// Parts of the memory: readable, writable, Receives, Read sinks, guard.
 constexpr uint32_t kPart = 8192;
 constexpr uint32_t kReceive = 1024;
 constexpr uint32_t kReceives = 6;

@@ -65,7 +65,7 @@ class Footprint:
 
     def __init__(self, pid):
         files = list(self._open_files(f"/proc/{pid}/fd"))
-        # the budget's, which grows in at most eight
+        # The budget's, which grows in at most eight.
         pool_files = files.count("/memfd:rrdk (deleted)")
         self.values = {"descriptors": len(files) - pool_files, "pool_files": pool_files}
         with open(f"/proc/{pid}/maps", encoding="utf-8") as file:

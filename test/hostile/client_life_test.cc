@@ -66,7 +66,7 @@ std::vector<ClientScenario> ends() {
       {"TakesNothing",
        {{Ask::kLarge, CallStatus::kTimeout, 1}},
        {},
-       // the call was copied: only the missing answer shows that the peer does not take it
+       // The call was copied: only the missing answer shows that the peer does not take it.
        {Refusal::kNoAnswers},
        After::kEnds,
        {.private_data = usual_private_data(), .receives = 0},

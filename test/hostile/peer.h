@@ -18,7 +18,7 @@ namespace rrdk::hostile {
 
 struct PeerOptions {
   Bytes private_data;  // with connect or accept
-  // posted before the connection is established, and again after each message
+  // Posted before the connection is established, and again after each message.
   uint32_t receives = 64;
   uint32_t receive_size = 4096;
   enum class Answer : uint8_t { kAccept, kReject, kDrop, kNone };

@@ -162,7 +162,7 @@ class Stream:
     def take_call(self, record, direction):
         header = record["header"]
         xid, rpc = header["xid"], record.get("rpc")
-        # a client that falls back to version 1 sends its call again
+        # A client that falls back to version 1 sends its call again.
         before = direction.answered.get(xid)
         self.need(record, xid not in direction.waiting and (not before or before.error == "ERR_VERS"),
                   "an XID comes twice")

@@ -149,7 +149,7 @@ TEST_F(Budget, ASixteenthIsTheSmallestClassesAlone) {
 // Callers may rely on `more` buffers being available.
 TEST_F(Budget, TheSixteenthIsNotForOtherClasses) {
   auto memory = create(64 * kMiB);
-  // the whole budget belongs to the smallest class, and is free
+  // The whole budget belongs to the smallest class, and is free.
   all_fitting(*memory, 4096).clear();
   const uint32_t could_have = memory->audit_fitting(1u << 20).more;
   EXPECT_EQ(could_have, 60u);

@@ -34,7 +34,7 @@ struct ReferenceHeader {
   uint32_t option_type;                               // RDMA_OPTIONAL
   std::vector<std::byte> option;                      // its data
   std::vector<ReferenceProperty> set;                 // draft-04's properties
-  // the number of properties, as in PropertyBody
+  // The number of properties, as in PropertyBody.
   std::vector<uint32_t> first, second;
   std::vector<ReferenceRead> reads;
   std::vector<std::vector<Segment>> writes;

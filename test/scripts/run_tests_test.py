@@ -181,7 +181,7 @@ class RunTests(unittest.TestCase):
         process = self.start()
         pid = int(self.wait_for("pid"))
         process.kill()
-        # its output ends when all processes that could write to it have ended
+        # Its output ends when all processes that could write to it have ended.
         process.communicate(timeout=60)
         deadline = time.monotonic() + 60
         while not gone(pid):

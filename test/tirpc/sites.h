@@ -27,7 +27,7 @@ enum OddProcedure : rpcproc_t {
   kOddUnencodable = 6,   // its results cannot be encoded
   kOddCallsAnother = 7,  // calls KV_LIST of the server whose URI is its argument: a string
   kOddLog = 8,           // keeps the number that it is given with an opaque, and does not answer
-  // how many came since the last question; -1 if not numbered 0, 1, 2 and so on
+  // How many came since the last question; -1 if not numbered 0, 1, 2 and so on.
   kOddLogged = 9,
   kOddEcho = 10,         // answers the number that it is given
   kOddVersions = 11,     // svcerr_progvers() with 3 and 7
