@@ -170,7 +170,7 @@ TEST_F(Explained, ByTheGapsThatFallIntoACall) {
   server->add({0, 1 * kMs, 1 * kMs, GapKind::kSwitchedOut, 1});          // before it
   server->add({10 * kMs, 14 * kMs, 4 * kMs, GapKind::kSwitchedOut, 1});  // in it
   server->add({15 * kMs, 16 * kMs, 1 * kMs, GapKind::kSwitchedOut, 1});  // again
-  // Of which half falls into the call.
+  // Half of this time falls into the call.
   client->add({9 * kMs, 11 * kMs, 2 * kMs, GapKind::kUnaccounted, 0});
   client->add({12 * kMs, 12 * kMs + 1000, 1000, GapKind::kPageFault, 0});  // too short
   client->add({18 * kMs, 25 * kMs, 7 * kMs, GapKind::kSwitchedOut, 0});    // after it

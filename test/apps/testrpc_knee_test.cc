@@ -86,7 +86,7 @@ TEST(Knee, OneDisturbanceChangesNothing) {
   EXPECT_TRUE(knee->settled());
 }
 
-TEST(Knee, WhatIsDisturbedAgainAndAgainIsNotSettled) {
+TEST(Knee, RepeatedDisturbancesSettleNothing) {
   Made made(640);
   auto run = [&](double rate) {
     KneeRun result = made(rate);

@@ -204,7 +204,7 @@ TEST(Schedule, CallsThatWaitOnSeveralConnectionsAreMadeInTurn) {
   EXPECT_FALSE(schedule.has_more());
 }
 
-TEST(Schedule, OfTooManyWaitingCallsTheDueTimesAreKept) {
+TEST(Schedule, KeepsTheDueTimesOfTooManyWaitingCalls) {
   constexpr uint64_t kCalls = 2ull * Schedule::kMostWaiting + 1000;
   Schedule schedule;
   schedule.begin(Arrivals({}, 1e9, 1), 2, 1, kCalls, UINT64_MAX);

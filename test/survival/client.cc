@@ -125,7 +125,7 @@ Result<void> Load::open() {
                   .call_timeout_ms = 0,
                   .reconnect = {.enabled = true, .first_delay_ms = 5, .max_delay_ms = 200},
                   .retransmit = true,
-                  // Of many, some are not served at once.
+                  // Among many, some are not served at once.
                   .keepalive_ms = 500 + options_.connections,
                   .keepalive_patience = 4});
   if (!client)
