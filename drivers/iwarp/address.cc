@@ -49,14 +49,15 @@ Result<Address> parse_address(const std::string& text) {
   if (uri->host.empty())
     return bad("a host is missing, as in iwarp://127.0.0.1:20049");
   if (!uri->path.empty() && uri->path != "/")
-    return bad("it has a path, which means nothing here");
+    return bad("it has a path, which has no meaning here");
   Address address;
   address.host = uri->host;
   address.port = uri->port.value_or(kDefaultPort);
   for (const auto& [name, value] : uri->query) {
     if (!take_option(name, value, address))
       return bad(std::string("\"").append(name).append("=").append(value).append(
-          "\" is no option; there are crc=0 and 1, mpa=1 and 2, timeout=1 to 3600 and silence=3 to "
+          "\" is not an option; there are crc=0 and 1, mpa=1 and 2, timeout=1 to 3600 and "
+          "silence=3 to "
           "3600 (seconds), and congestion=NAME"));
   }
   return address;

@@ -23,8 +23,9 @@ int error_of(int socket) {
 }
 
 tl::unexpected<Error> dial_error(int error) {
-  return fail(drivers::code_of(error), std::string(std::strerror(error)) +
-                                           (error == ECONNREFUSED ? ": nobody listens there" : ""));
+  return fail(drivers::code_of(error),
+              std::string(std::strerror(error)) +
+                  (error == ECONNREFUSED ? ": no server listens there" : ""));
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ Result<void> set_congestion(int socket, const std::string& name) {
   if (error == 0)
     return {};
   if (error == EPERM)
-    return fail(Errc::kPermission, "congestion=" + name + " is not for every user" +
+    return fail(Errc::kPermission, "congestion=" + name + " may not be set by every user" +
                                        names_in("tcp_allowed_congestion_control"));
   if (error == ENOENT)
     return fail(Errc::kUnsupported, "this kernel has no congestion control called \"" + name +

@@ -32,7 +32,7 @@ const char* text(Cause cause) {
     case Cause::kTaggedOffsetWraps:
       return "a tagged offset that wraps around";
     case Cause::kCannotInvalidate:
-      return "an STag that can not be invalidated";
+      return "an STag that cannot be invalidated";
     case Cause::kRdmapVersion:
       return "another version of RDMAP";
     case Cause::kUnexpectedOpcode:
@@ -43,7 +43,7 @@ const char* text(Cause cause) {
     case Cause::kUntaggedDdpVersion:
       return "another version of DDP";
     case Cause::kInvalidQueue:
-      return "an untagged queue that there is not";
+      return "an untagged queue that does not exist";
     case Cause::kNoBuffer:
       return "no buffer for a message";
     case Cause::kMessageNumber:

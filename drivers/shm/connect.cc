@@ -206,10 +206,11 @@ void QueuePair::read_answers() {
           fabric::EventType::kConnectFailed, Errc::kSystem,
           "no descriptor is left for the server's memory: " + base::system_message(EMFILE));
     else if (r.kind == Received::Kind::kEnd)
-      connect_failed(fabric::EventType::kConnectFailed, Errc::kConnectionLost,
-                     hello_ ? "the server closed the connection before it answered"
-                            : "what listens there closed the connection at once: a server that is "
-                              "overloaded or refuses this user, or none of ours");
+      connect_failed(
+          fabric::EventType::kConnectFailed, Errc::kConnectionLost,
+          hello_ ? "the server closed the connection before it answered"
+                 : "what listens there closed the connection at once: it is a server that is "
+                   "overloaded or refuses this user, or not an RRDK server");
     else
       connect_failed(fabric::EventType::kConnectFailed, Errc::kNotAPeer,
                      "what listens there does not speak the shm protocol");
@@ -377,7 +378,7 @@ void QueuePair::on_tick(Clock::time_point now) {
     connect_failed(
         fabric::EventType::kConnectFailed, Errc::kTimeout,
         (hello_ ? "the server did not accept within "
-                : "what listens there is no server of ours, or stuck: no answer within ") +
+                : "what listens there is not an RRDK server, or is stuck: no answer within ") +
             std::to_string(timeout_.count()) + " ms");
   }
 }

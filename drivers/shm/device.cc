@@ -98,7 +98,7 @@ void Device::region_added(const mem::Region& region) {
   if (region.fd >= 0 && region.filled == mem::Region::kWhole &&
       (::fstat(region.fd, &st) != 0 || ::fallocate(region.fd, 0, 0, st.st_size) != 0)) {
     base::log_error(
-        "shm: a region of %zu bytes can not be shown to peers, calls that use it will "
+        "shm: a region of %zu bytes cannot be shown to peers, calls that use it will "
         "fail: fallocate: %s",
         region.length, base::system_message(errno).c_str());
     own.region.fd = -1;

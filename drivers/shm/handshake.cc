@@ -140,7 +140,7 @@ Result<Offer> take_offer(Received& received) {
   if (!offer.geometry.valid() || offer.doorbell_bit >= kMaxQueuePairs)
     return fail(Errc::kNotAPeer, "the peer's sizes are out of range");
   if (!is_packet_socket(offer.wake_socket.get()))
-    return fail(Errc::kNotAPeer, "the peer can not be woken by what it sent for that");
+    return fail(Errc::kNotAPeer, "the peer's wake-up socket cannot wake it");
   const Result<PeerFile> segment = check_peer_file(offer.segment.get(), Writers::kOwner);
   if (!segment)
     return tl::unexpected(segment.error());

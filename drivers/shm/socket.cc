@@ -175,9 +175,10 @@ Result<Address> parse_address(std::string_view uri) {
   for (size_t at = query; at != std::string_view::npos;) {
     const size_t next = uri.find('&', at + 1);
     if (!take_option(uri.substr(at + 1, next - at - 1), address))
-      return fail(Errc::kBadUri,
-                  "behind the path are known peer_memory=SIZE, in bytes or with K, M or G, and "
-                  "timeout=1 to 3600 (seconds)");
+      return fail(
+          Errc::kBadUri,
+          "the options after the path are peer_memory=SIZE, in bytes or with K, M or G, and "
+          "timeout=1 to 3600 (seconds)");
     at = next;
   }
   return address;

@@ -79,7 +79,7 @@ Result<Address> parse_address(const std::string& text, fabric::Names names) {
   if (uri->host.empty())
     return bad("a host is missing, as in verbs://10.0.0.1:20049");
   if (!uri->path.empty() && uri->path != "/")
-    return bad("it has a path, which means nothing here");
+    return bad("it has a path, which has no meaning here");
   Address address;
   for (const auto& [name, value] : uri->query) {
     if (name == "device" && !value.empty())
@@ -91,7 +91,7 @@ Result<Address> parse_address(const std::string& text, fabric::Names names) {
       address.timeout = *timeout;
     else
       return bad(std::string("\"").append(name).append("=").append(value).append(
-          "\" is no option; there are device=NAME, windows=no, timeout=1 to 3600 (seconds)"));
+          "\" is not an option; there are device=NAME, windows=no, timeout=1 to 3600 (seconds)"));
   }
   Result<drivers::Host> host = drivers::look_up(uri->host, uri->port.value_or(kDefaultPort), names);
   if (!host)

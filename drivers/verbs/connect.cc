@@ -173,7 +173,7 @@ void QueuePair::route_resolved() {
   if (rdma_connect(id_.get(), &param) != 0)
     address_failed(
         drivers::code_of(errno),
-        error_text(errno == ECONNREFUSED ? "nobody listens there" : "rdma_connect", errno));
+        error_text(errno == ECONNREFUSED ? "no server listens there" : "rdma_connect", errno));
 }
 
 rdma_conn_param QueuePair::conn_param(std::span<const std::byte> private_data) const {
@@ -342,14 +342,14 @@ void QueuePair::give_up_id() noexcept {
 
 void QueuePair::rejected(const CmEvent& event) {
   if (!device_.is_iwarp() && event.status == kRejInvalidServiceId)
-    return address_failed(Errc::kNotFound, place_ + "nobody listens there");
+    return address_failed(Errc::kNotFound, place_ + "no server listens there");
   if (!device_.is_iwarp() && event.status != kRejConsumer)
     return address_failed(
         event.status == kRejStaleConnection ? Errc::kConnectionLost : Errc::kRefused,
         place_ + "its connection manager refused, InfiniBand reason " +
             std::to_string(event.status));
   if (event.status == -ECONNREFUSED && event.private_data_length == 0)
-    return address_failed(Errc::kNotFound, place_ + "nobody listens there");
+    return address_failed(Errc::kNotFound, place_ + "no server listens there");
   Counters::count(device_.counts().connects_rejected);
   connect_failed(fabric::EventType::kRejected, Errc::kRefused,
                  place_ + "the peer rejected the connection", event.data());

@@ -195,7 +195,7 @@ void Device::say_what_it_lacks(bool is_rxe, bool promises_windows) const {
   if (without_windows_)
     why = "is used without its memory windows, as its address asks";
   else if (promises_windows)
-    why = "promises type 2B memory windows, but this version of its library can not bind them";
+    why = "promises type 2B memory windows, but this version of its library cannot bind them";
   base::log_warning(
       "verbs: %s %s: remote keys are made by registering memory for each call that needs them, "
       "which is slow (two system calls a key, counted as keys_by_registration), and a key works on "

@@ -100,7 +100,7 @@ Listener::~Listener() {
 
 void Listener::on_cm_event(const CmEvent& event) {
   if (event.type == RDMA_CM_EVENT_DEVICE_REMOVAL) {
-    base::log_error("verbs: %s listens no more", uri_.c_str());
+    base::log_error("verbs: %s no longer listens", uri_.c_str());
     return device_.lose();
   }
   if (event.type != RDMA_CM_EVENT_CONNECT_REQUEST)

@@ -29,7 +29,7 @@ Choice from_environment(const char* variable, const Choice (&choices)[N], Choice
     if (std::strcmp(wanted, to_string(choice)) == 0)
       return choice;
   }
-  std::fprintf(stderr, "rrdk: warning: %s=%s is none of %s\n", variable, wanted, names);
+  std::fprintf(stderr, "rrdk: warning: %s=%s is not one of %s\n", variable, wanted, names);
   return otherwise;
 }
 
@@ -123,7 +123,7 @@ void drop_line() {
   static base::LogOnce once;
   if (once.first())
     write_line(LogLevel::kWarning,
-               "a log sink has logged: lines that come from within it are dropped (said once)");
+               "a log sink has logged: lines that come from within it are dropped (logged once)");
 }
 
 [[gnu::format(printf, 2, 0)]] void vlog(LogLevel level, const char* format, va_list arguments) {

@@ -73,7 +73,7 @@ Result<void> start_rcu_thread() {
   try {
     std::thread(RetiredObjects::destroy_as_they_come).detach();
   } catch (const std::system_error& error) {
-    return fail(Errc::kSystem, std::string("can not start thread rrdk-rcu: ") + error.what());
+    return fail(Errc::kSystem, std::string("cannot start thread rrdk-rcu: ") + error.what());
   }
   started = true;
   return {};

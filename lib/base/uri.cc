@@ -65,7 +65,7 @@ std::string split_authority(std::string_view authority, std::string& host, std::
       host.erase(zone + 1, 2);  // RFC 6874 writes it so
     end = bracket + 1;
     if (end < authority.size() && authority[end] != ':')
-      return "after the bracket a port (\":20049\") may follow and nothing else";
+      return "only a port (\":20049\") may follow the bracket";
   } else {
     host = authority.substr(0, end);
     if (end != std::string_view::npos && authority.find(':', end + 1) != std::string_view::npos)
@@ -120,7 +120,7 @@ Result<Uri> parse_uri(std::string_view text) {
     if (!fault.empty())
       return bad(fault);
     if (!port.empty() && !(uri.port = parse_port(port)))
-      return bad("the port is no number from 0 to 65535");
+      return bad("the port is not a number from 0 to 65535");
     rest.remove_prefix(slash);
   }
   uri.path = rest;

@@ -285,8 +285,7 @@ void rrdk_connection_destroy(rrdk_connection* connection) {
     return;
   c::Connection* const own = c::connections.close(reinterpret_cast<uintptr_t>(connection));
   if (own == nullptr)
-    return base::log_error(
-        "rrdk_connection_destroy() of one that has been destroyed: nothing is done");
+    return base::log_error("rrdk_connection_destroy() of a destroyed connection does nothing");
   auto maker = c::Connection::Owner::kMaker;
   if (own->owner.compare_exchange_strong(maker, c::Connection::Owner::kNobody))
     return own->get().close_start();

@@ -261,8 +261,7 @@ Result<void> copy_in(const Structure* given, Structure& all, const char* name) {
   const std::string size = std::string(name) + "::size is " + std::to_string(given->size);
   if (given->size > sizeof all)
     return fail(Errc::kUnsupported, size + ", and this release of librrdk knows " +
-                                        std::to_string(sizeof all) +
-                                        " bytes of it: run a later one");
+                                        std::to_string(sizeof all) + " bytes: run a later release");
   if (!is_size_of<Structure>(given->size))
     return fail(Errc::kInvalidArgument, size + ", which no release had: set it by " + name +
                                             "_init(&options, sizeof options)");

@@ -158,7 +158,7 @@ void Call::Impl::abandon() noexcept {
     uint32_t number = procedure.load(std::memory_order_relaxed);
     base::log_error(
         "%s: a Call of procedure %u (%s) is destroyed in flight: it is cancelled without a "
-        "callback (said once per connection)",
+        "callback (logged once per connection)",
         caller.address().c_str(), number, name_of(binding.load(std::memory_order_relaxed), number));
   }
   cancel_quietly();
@@ -301,7 +301,7 @@ bool Caller::Impl::is_first(Mistake mistake) noexcept {
 
 void Caller::Impl::complain(Mistake mistake, const char* what) {
   if (is_first(mistake))
-    base::log_error("%s: %s (said once per connection)", address().c_str(), what);
+    base::log_error("%s: %s (logged once per connection)", address().c_str(), what);
 }
 
 bool Caller::Impl::reaches(const Call::Impl& call) {

@@ -47,11 +47,11 @@ Result<std::unique_ptr<Client>> Client::create(Runtime& runtime, const ClientOpt
     return fail(Errc::kInvalidArgument, "pad_write_chunks needs a second segment: not one_segment");
   if (options.version2.backward_chunks && !options.version2.properties)
     return fail(Errc::kInvalidArgument,
-                "version2.backward_chunks needs version2.properties: they tell the server of it");
+                "version2.backward_chunks needs version2.properties, which tell the server");
   if (options.version2.max_backward_chunk_bytes == 0)
     return fail(Errc::kInvalidArgument, "version2.max_backward_chunk_bytes is at least 1");
   if (options.rfc5666.enabled && options.version != RpcRdmaVersion::kOne)
-    return fail(Errc::kInvalidArgument, "rfc5666 is about version 1: version is to be kOne");
+    return fail(Errc::kInvalidArgument, "rfc5666 is about version 1: version must be kOne");
   if (auto checked = check_survival(options); !checked)
     return tl::unexpected(checked.error());
   return std::unique_ptr<Client>(

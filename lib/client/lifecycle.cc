@@ -190,7 +190,7 @@ Result<void> ClientConnection::Impl::wait_for_connection() {
     Error error = {Errc::kTimeout, address() + ": poll core " + std::to_string(core().index()) +
                                        " has not connected within " +
                                        std::to_string(timeout_ns_ / kNsPerMillisecond) +
-                                       " ms: nobody polls it"};
+                                       " ms: no thread polls it"};
     close_start();
     detach();
     return tl::unexpected(std::move(error));

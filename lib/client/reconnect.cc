@@ -105,7 +105,7 @@ void ClientConnection::Impl::on_version_refused() {
   if (is_news)
     base::log_info(
         "connection to %s: the server does not know this version 2 of RPC over RDMA; version 1 is "
-        "spoken with it",
+        "used with it",
         address().c_str());
 }
 

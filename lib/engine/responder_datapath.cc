@@ -49,7 +49,7 @@ void Responder::on_receive(ReceiveSlot& slot, uint32_t length) noexcept {
   if (!common_.share.park(slot, length)) [[unlikely]] {
     common_.receives.repost(slot);
     common_.end(Refusal::kCreditOverrun,
-                "it made more calls than it has credits, while others of it waited");
+                "it made more calls than it has credits, while its other calls waited");
   }
 }
 

@@ -38,8 +38,8 @@ Result<std::vector<SizeClass>> check_classes(std::vector<SizeClass> classes) {
   for (const SizeClass& c : classes) {
     if (!std::has_single_bit(c.buffer_size) || c.buffer_size < kSmallestBuffer ||
         c.buffer_size > kLargestBuffer)
-      return fail(Errc::kInvalidArgument,
-                  "size class of " + describe(c) + ": the size is no power of two of at least 64");
+      return fail(Errc::kInvalidArgument, "size class of " + describe(c) +
+                                              ": the size is not a power of two of at least 64");
     if (c.buffer_size == previous)
       return fail(Errc::kInvalidArgument, "size class of " + describe(c) + ": given twice");
     previous = c.buffer_size;
@@ -199,7 +199,7 @@ Result<void> Memory::Impl::add_fixed(Node& node, const std::vector<SizeClass>& c
     if (!pool)
       return tl::unexpected(pool.error());
     if (!(*pool)->add_slab(0, base, node.region))
-      return fail(Errc::kNoMemory, "no memory for what describes " + describe(*c));
+      return fail(Errc::kNoMemory, "no memory for the descriptions of " + describe(*c));
     node.pools.push_back(std::move(*pool));
     loans.add(c->buffer_size, c->count);
     base += size_t{c->buffer_size} * c->count;
@@ -269,7 +269,7 @@ void Memory::operator delete(Memory* memory, std::destroying_delete_t) {
     return;
   if (!memory->impl_->users.leave()) {
     base::log_error(
-        "a Memory is destroyed before a Runtime that uses it: it lives on until that is gone; "
+        "a Memory is destroyed before a Runtime that uses it: it is kept until that is gone; "
         "destroy Servers, Clients and the Runtime first");
     return;
   }

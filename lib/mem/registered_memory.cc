@@ -38,7 +38,7 @@ Result<void> check_descriptor(size_t bytes, int fd, uint64_t fd_offset) {
   if (seals < 0 || (seals & kSeals) != kSeals)
     return fail(Errc::kInvalidArgument,
                 "adopting memory: descriptor " + std::to_string(fd) +
-                    " is no memfd sealed with F_SEAL_SHRINK and F_SEAL_GROW and, after it was "
+                    " is not a memfd sealed with F_SEAL_SHRINK and F_SEAL_GROW and, after it was "
                     "mapped, with F_SEAL_FUTURE_WRITE");
   if ((seals & F_SEAL_WRITE) != 0)
     return fail(Errc::kInvalidArgument,
@@ -101,7 +101,7 @@ Result<RegisteredMemory> Memory::allocate(size_t bytes) {
   if (bytes == 0)
     return fail(Errc::kInvalidArgument, "allocating registered memory: no bytes asked for");
   if (impl_->no_registration.roll())
-    return fail(Errc::kNoMemory, "allocating registered memory: a fault on purpose");
+    return fail(Errc::kNoMemory, "allocating registered memory: an injected fault");
   mem::ArenaOptions options{.bytes = bytes,
                             .numa_node = mem::current_node(),
                             .hugepages = impl_->hugepages,
@@ -124,7 +124,7 @@ Result<RegisteredMemory> Memory::adopt(void* address, size_t bytes, int fd, uint
   if (Result<void> checked = check_range(address, bytes); !checked)
     return tl::unexpected(checked.error());
   if (impl_->no_registration.roll())
-    return fail(Errc::kNoMemory, "adopting memory: a fault on purpose");
+    return fail(Errc::kNoMemory, "adopting memory: an injected fault");
   mem::Region region{.id = kNoRegion,
                      .base = static_cast<std::byte*>(address),
                      .length = bytes,

@@ -162,7 +162,7 @@ Result<bool> Slabs::take_from(Extent& extent, Pool& pool) {
   if (Result<void> filled = fill(extent, place + units); !filled)
     return tl::unexpected(filled.error());
   if (!pool.add_slab(*first, extent.base + size_t{place} * kUnitBytes, extent.region))
-    return fail(Errc::kNoMemory, "no memory for what describes a pool's buffers");
+    return fail(Errc::kNoMemory, "no memory for the descriptions of a pool's buffers");
   for (uint32_t unit = *first; unit < *first + units; ++unit) {
     RRDK_ASSERT(!taken_[unit], unit);
     taken_[unit] = true;
@@ -206,7 +206,7 @@ void Slabs::put_off(const Error& error) {
   const uint64_t now = base::Tsc::now_ns();
   not_before_ns_.store(now + kPutOffNs, std::memory_order_relaxed);
   if (auto left_out = limit.allow(now))
-    base::log_warning("buffers can not grow into their budget of %s bytes: %s%s",
+    base::log_warning("buffers cannot grow into their budget of %s bytes: %s%s",
                       std::to_string(options_.bytes).c_str(), error.message.c_str(),
                       base::and_more(*left_out).text);
 }

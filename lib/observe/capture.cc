@@ -83,7 +83,7 @@ bool is_capture(const std::string& file, const struct stat& there) {
 Result<base::Fd> open_file(const std::string& file) {
   base::Fd fd(::open(file.c_str(), O_WRONLY | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600));
   if (!fd && errno == ENXIO)
-    return fail(Errc::kSystem, "capture file " + file + " is a pipe that nobody reads");
+    return fail(Errc::kSystem, "capture file " + file + " is a pipe that no process reads");
   struct stat there = {};
   if (!fd || ::fstat(fd.get(), &there) != 0)
     return base::system_failure(("capture file " + file).c_str());
@@ -92,12 +92,12 @@ Result<base::Fd> open_file(const std::string& file) {
     return fd;
   }
   if (there.st_uid != ::geteuid())
-    return refuse(file, " belongs to another user: name one that is not there yet");
+    return refuse(file, " belongs to another user: name a file that does not exist yet");
   if ((there.st_mode & (S_IWGRP | S_IRWXO)) != 0)
     return refuse(file, " is open to other users: remove it, or run chmod 600");
   // The name may be mistyped, or a link to a file of ours in another user's folder.
   if (there.st_size != 0 && !is_capture(file, there))
-    return refuse(file, " is there and is no capture: remove it, or name another file");
+    return refuse(file, " exists and is not a capture: remove it, or name another file");
   if (::ftruncate(fd.get(), 0) != 0)
     return base::system_failure(("capture file " + file).c_str());
   return fd;

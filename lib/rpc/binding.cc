@@ -15,7 +15,7 @@ const char* fault(const ProcedureBinding& entry) {
   if (entry.eligible_results > kMaxEligibleItems)
     return "has more than 16 eligible results";
   if (entry.fixed_results % 4 != 0)
-    return "has a size of fixed results that is no multiple of four";
+    return "has a size of fixed results that is not a multiple of four";
   if (entry.fixed_results > kMaxFixedResults)
     return "has more than 65536 bytes of fixed results";
   // The length word of an eligible item stays in the reply (RFC 5666 section 3.4).

@@ -291,7 +291,7 @@ Result<Reply> Caller::call(const rpc::CallTarget& target, const TcpArguments& ar
       std::make_unique<Fragment>(reply.message.data(), static_cast<uint32_t>(reply.message.size()));
   reply.results = Decoder(std::span(reply.whole.get(), 1));
   if (!rpc::decode_reply(reply.results, reply.header) || reply.header.xid != xid)
-    return tl::unexpected(not_a_peer("what answers sends no RPC reply"));
+    return tl::unexpected(not_a_peer("what answers does not send an RPC reply"));
   return reply;
 }
 

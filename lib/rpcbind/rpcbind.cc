@@ -84,7 +84,7 @@ std::string HostAndPort::to_string() const {
 Result<std::string> to_universal_address(const std::string& host, uint16_t port) {
   std::string address = bare(host);
   if (!is_address(AF_INET, address) && !is_address(AF_INET6, address))
-    return fail(Errc::kInvalidArgument, "\"" + host + "\" is no numeric IPv4 or IPv6 address");
+    return fail(Errc::kInvalidArgument, "\"" + host + "\" is not a numeric IPv4 or IPv6 address");
   return address + "." + std::to_string(port >> 8) + "." + std::to_string(port & 0xff);
 }
 
@@ -93,7 +93,7 @@ Result<HostAndPort> parse_universal_address(const std::string& address) {
   std::optional<uint32_t> low = take_octet(host);
   std::optional<uint32_t> high = take_octet(host);
   if (!low || !high || (!is_address(AF_INET, host) && !is_address(AF_INET6, host)))
-    return fail(Errc::kInvalidArgument, "\"" + address + "\" is no universal address");
+    return fail(Errc::kInvalidArgument, "\"" + address + "\" is not a universal address");
   return HostAndPort{host, static_cast<uint16_t>(*high << 8 | *low)};
 }
 
@@ -167,7 +167,7 @@ Result<std::vector<Entry>> list(Caller& caller, const RpcService& service) {
       continue;  // an older one
     if (status != CallStatus::kOk)
       return fail(Errc::kRefused,
-                  caller.peer() + ": it does not tell what it lists (" + to_string(status) + ")");
+                  caller.peer() + ": it does not return its list (" + to_string(status) + ")");
     std::vector<Entry> entries = entries_of(service, reply->results);
     if (!reply->results.ok())
       return tl::unexpected(not_rpcbind(caller));
@@ -337,7 +337,7 @@ class RpcbindListing::Impl {
         look_now_and_then();
       });
     } catch (const std::system_error& error) {
-      return fail(Errc::kSystem, std::string("can not start thread rrdk-rpcbind: ") + error.what());
+      return fail(Errc::kSystem, std::string("cannot start thread rrdk-rpcbind: ") + error.what());
     }
     return {};
   }

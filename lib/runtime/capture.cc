@@ -63,8 +63,9 @@ Result<void> Runtime::Impl::start_capture(const std::string& file, const Capture
   {
     std::lock_guard lock(capture_mutex);
     if (capture != nullptr || capture_changes)
-      return fail(Errc::kInvalidArgument,
-                  "a capture of this Runtime is going on, begins or ends: stop_capture() ends it");
+      return fail(
+          Errc::kInvalidArgument,
+          "a capture of this Runtime is in progress, begins or ends: stop_capture() ends it");
     capture_changes = true;
   }
   auto started = observe::Capture::start(file, wanted, cores.size());  // opening can take long
@@ -102,7 +103,7 @@ CaptureCounts Runtime::Impl::stop_capture() {
   if (written)
     stopped->finish();
   else
-    base::log_error("Runtime::stop_capture(): its file takes nothing; the rest is not waited for");
+    base::log_error("Runtime::stop_capture(): its file takes nothing; it does not wait any longer");
   const CaptureCounts counts = stopped->counts();
   if (!unused || !written)
     base::keep_for_good(std::move(stopped));

@@ -302,7 +302,7 @@ Result<void> parse_error(std::string_view part, std::string_view text, WorkError
   auto found = std::ranges::find(kErrorNames, text);
   if (found == std::end(kErrorNames))
     return wrong(part, "'" + std::string(text) +
-                           "' is no error: local-length, local-protection, remote-invalid, "
+                           "' is not an error: local-length, local-protection, remote-invalid, "
                            "remote-access, remote-operation, rnr or peer-lost");
   error = static_cast<WorkError>(found - std::begin(kErrorNames));
   return {};

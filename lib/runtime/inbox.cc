@@ -42,7 +42,7 @@ void Alarm::clear() noexcept {
 Result<std::unique_ptr<Ring>> Ring::create(uint32_t size, Consumers consumers) {
   if (size < 2 || size > (1u << 24) || !std::has_single_bit(size))
     return fail(Errc::kInvalidArgument,
-                "ring_size " + std::to_string(size) + " is no power of two between 2 and 2^24");
+                "ring_size " + std::to_string(size) + " is not a power of two between 2 and 2^24");
   auto bytes = static_cast<size_t>(rte_ring_get_memsize(size));
   void* memory = std::aligned_alloc(RTE_CACHE_LINE_SIZE, bytes);
   if (memory == nullptr)

@@ -39,7 +39,7 @@ RegionId OpenDevice::out_of_reach(Memory& memory, const Message& message) const 
 std::string OpenDevice::why_out_of_reach(RegionId region) const {
   return "memory of region " + std::to_string(region) +
          ", which has no descriptor: " + std::string(scheme_) +
-         ": can not use it. Take it from Memory::allocate(), or adopt() it with its memfd";
+         " cannot use it. Take it from Memory::allocate(), or adopt() it with its memfd";
 }
 
 Result<fabric::Listener*> OpenDevice::listen(const fabric::Place& place, Acceptor& acceptor) {

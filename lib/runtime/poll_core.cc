@@ -320,8 +320,8 @@ void StallWatch::look() noexcept {
   uint64_t polls = core_.passes();
   if (due_ns_ != 0 && polls == polls_) {
     said_ = true;
-    base::log_warning("%s %s waits for poll core %u, which nobody has polled for 5 seconds", what_,
-                      whom_.c_str(), core_.index());
+    base::log_warning("%s %s waits for poll core %u, which no thread has polled for 5 seconds",
+                      what_, whom_.c_str(), core_.index());
   }
   polls_ = polls;
   due_ns_ = now + kStallNs;

@@ -46,7 +46,7 @@ void complain(const Runtime::Impl& runtime, const char* what, std::span<const ui
   std::vector<uint64_t> polls = count_polls(runtime);
   for (size_t i = 0; i < polls.size(); ++i) {
     if (polls[i] == before[i])
-      unpolled += (unpolled.empty() ? "; nobody has polled core " : ", ") + std::to_string(i);
+      unpolled += (unpolled.empty() ? "; no thread has polled core " : ", ") + std::to_string(i);
   }
   if (what == nullptr && unpolled.empty())
     return;
@@ -302,7 +302,7 @@ Runtime::~Runtime() {
     return;
   base::log_error(
       "a Runtime is destroyed before the Servers, Clients, connections or BackwardClients that use "
-      "it: it lives on until they are gone; destroy them first");
+      "it: it is kept until they are gone; destroy them first");
   [[maybe_unused]] Impl* theirs = impl_.release();  // the last user deletes it
 }
 
@@ -396,7 +396,7 @@ std::vector<StampedCall> Runtime::slow_calls() const {
 
 Result<void> Runtime::run_aside(Task task, void* argument) {
   if (task == nullptr)
-    return fail(Errc::kInvalidArgument, "run_aside() of no task");
+    return fail(Errc::kInvalidArgument, "run_aside() without a task");
   return impl_->run_aside([task, argument] { task(argument); });
 }
 

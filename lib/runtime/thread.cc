@@ -65,7 +65,7 @@ Result<std::thread> start_thread(const std::string& name, int cpu, std::function
         run();
     });
   } catch (const std::system_error& error) {
-    return fail(Errc::kSystem, "can not start thread " + name + ": " + error.what());
+    return fail(Errc::kSystem, "cannot start thread " + name + ": " + error.what());
   }
   Result<void> ready = outcome.get();
   if (!ready) {
@@ -84,7 +84,7 @@ Result<std::thread> start_plain_thread(const std::string& name, std::function<vo
       run();
     });
   } catch (const std::system_error& error) {
-    return fail(Errc::kSystem, "can not start thread " + name + ": " + error.what());
+    return fail(Errc::kSystem, "cannot start thread " + name + ": " + error.what());
   }
 }
 

@@ -309,7 +309,7 @@ void Server::Impl::try_again(const Newcomer& newcomer) {
 
 // Called if nothing was freed for it, and nothing will be.
 void Server::Impl::drop(const Newcomer& newcomer) {
-  const char* const reason = "it has hung up while it waited for another to go";
+  const char* const reason = "it has hung up while it waited for another connection to end";
   if (newcomer.link == nullptr)
     return newcomer.device->with([&](fabric::Device&) { turn_away(newcomer, reason); });
   if (newcomer.lack == Lack::kConnections)

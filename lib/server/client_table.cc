@@ -87,7 +87,7 @@ ClientTable::Place ClientTable::take_place(Client& client, uint64_t now_ns) {
     return {};
   if (!client.known)
     return {.lacks =
-                "the fabric can not tell who it is, so that it could not be recognised when it "
+                "the fabric cannot identify it, so it would not be recognised when it "
                 "comes back"};
   forget(now_ns);
   if (!has_place_for(client.origin))

@@ -189,7 +189,7 @@ bool Server::Impl::look_at_closes() {
   }
   if (uint32_t held = backward_clients->count(); held != 0)
     base::log_error(
-        "a Server closes while %u BackwardClients are still held: release them before that, and "
+        "a Server closes while %u BackwardClients are still held: release them before, and "
         "before the Runtime at the latest",
         held);
   telling_ = true;
@@ -239,7 +239,7 @@ void Server::Impl::let_go() {
   close_start(nullptr, nullptr);
   if (runtime.in_pass())
     base::log_error(
-        "a Server is destroyed in a callback or handler: it lives on until it has closed");
+        "a Server is destroyed in a callback or handler: it is kept until it has closed");
   else if (runtime.wait_patiently(is_closed,
                                   "~Server() waits for its connections to end: ServerCalls that "
                                   "were kept must be answered, and cores be polled"))

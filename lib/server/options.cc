@@ -56,7 +56,7 @@ Result<void> check_replay(const ServerOptions& options) {
                                 "an IPv4 address has 32 bits");
   if (replay.bytes < replay.max_reply)
     return fail(Errc::kInvalidArgument, "replay.bytes is " + std::to_string(replay.bytes) +
-                                            ": it can not hold one reply of replay.max_reply, " +
+                                            ": it cannot hold one reply of replay.max_reply, " +
                                             std::to_string(replay.max_reply) + " bytes");
   uint64_t least = least_replay_bytes(options);
   if (replay.total_bytes != 0 && replay.total_bytes < least)
@@ -69,9 +69,9 @@ Result<void> check_replay(const ServerOptions& options) {
 
 Result<void> check_extensions(const ServerOptions& options) {
   if (options.version2.extensions != nullptr && !options.version2.extensions->unserved().empty())
-    return fail(Errc::kInvalidArgument, "version2.extensions: nobody serves feature '" +
+    return fail(Errc::kInvalidArgument, "version2.extensions: no type serves feature '" +
                                             options.version2.extensions->unserved() +
-                                            "': one of its types at least needs `serve`");
+                                            "': at least one of its types needs `serve`");
   return {};
 }
 
@@ -226,10 +226,10 @@ Result<void> check(const ServerOptions& options, const Rfc5666ServerOptions& mod
   if (!mode.enabled)
     return {};
   if (!options.versions.one)
-    return fail(Errc::kInvalidArgument, "rfc5666 is about version 1: versions.one is to be true");
+    return fail(Errc::kInvalidArgument, "rfc5666 is about version 1: versions.one must be true");
   if (options.backward_credits != 0)
     return fail(Errc::kInvalidArgument,
-                "rfc5666 has no calls of servers to their clients: backward_credits is to be 0");
+                "rfc5666 has no calls of servers to their clients: backward_credits must be 0");
   bool is_power = (mode.align & (mode.align - 1)) == 0;
   bool in_range = mode.align >= kSmallestAlign && mode.align <= kLargestAlign;
   if (mode.align != 0 && !(is_power && in_range))

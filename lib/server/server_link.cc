@@ -180,7 +180,7 @@ const char* ServerLink::prepare_once() noexcept {
 void ServerLink::tell_of_way() {
   if (auto left_out = server_.ways_made.allow(base::Tsc::now_ns()))
     base::log_warning(
-        "what a client may repeat that has been away for %u ms was forgotten before its window_ms, "
+        "calls of a client that has been away for %u ms were forgotten before window_ms passed, "
         "to remember calls of %s: enlarge ReplayOptions::clients%s",
         server_.options.replay.min_window_ms, peer_name().c_str(), base::and_more(*left_out).text);
 }
@@ -194,7 +194,7 @@ bool ServerLink::runs_unprotected(ServedCall& call, const char* lacks) noexcept 
   }
   ++server_.clients.counters().replay_unprotected;
   if (auto left_out = server_.unprotected.allow(base::Tsc::now_ns()))
-    base::log_warning("a call of %s is run, and would be again if it were repeated: %s%s",
+    base::log_warning("a call of %s is run, and would run again if it were repeated: %s%s",
                       peer_name().c_str(), lacks, base::and_more(*left_out).text);
   return true;
 }
@@ -203,7 +203,7 @@ void ServerLink::refuse_unprotected(ServedCall& call, const char* lacks) noexcep
   ++server_.clients.counters().replay_refused;
   server_.clients.tidy(core().now());
   if (auto left_out = server_.unprotected.allow(base::Tsc::now_ns()))
-    base::log_warning("a call of %s was not run, since a repetition of it could not be told: %s%s",
+    base::log_warning("a call of %s was not run, since its repetition could not be detected: %s%s",
                       peer_name().c_str(), lacks, base::and_more(*left_out).text);
   refuse(call, AcceptStat::kSystemErr);
 }

@@ -66,7 +66,7 @@ Result<void> fill(const Service& service, std::vector<Procedure>& procedures) {
                                               std::to_string(p.number) + " has no handler");
     if (i > 0 && procedures[i - 1].number == p.number)
       return fail(Errc::kInvalidArgument, name_of(*service.binding) + ": procedure " +
-                                              std::to_string(p.number) + " is there twice");
+                                              std::to_string(p.number) + " is listed twice");
   }
   return {};
 }
@@ -208,7 +208,7 @@ void ServiceTable::note(Mistake mistake, const ServiceEntry& entry, uint32_t num
   auto bit = static_cast<uint8_t>(1u << static_cast<unsigned>(mistake));
   std::atomic<uint8_t>& told = entry.told[entry.index_of(entry.find(number))];
   if ((told.fetch_or(bit, std::memory_order_relaxed) & bit) == 0)
-    base::log_error("%s: %s; the client gets SYSTEM_ERR (said once for each procedure)",
+    base::log_error("%s: %s; the client gets SYSTEM_ERR (logged once for each procedure)",
                     rpc::name_of(*entry.binding, number).c_str(), describe(mistake, which).c_str());
 }
 

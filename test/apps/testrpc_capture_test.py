@@ -88,7 +88,7 @@ class Capture(harness.Case):
 
     def test_an_unread_pipe_keeps_nothing_waiting(self):
         os.mkfifo(self.file)
-        self.assert_fails_with_one_line(self.run_testrpc("--self", *CALL, "--capture", self.file), "nobody reads")
+        self.assert_fails_with_one_line(self.run_testrpc("--self", *CALL, "--capture", self.file), "no process reads")
 
     def test_stdout_is_for_the_table(self):
         out = os.path.join(self.folder, "out")

@@ -155,11 +155,11 @@ TEST(LogLevelOfTheEnvironment, InvalidValuesAreReportedOnce) {
   EXPECT_EQ(log_with("error"), "rrdk: error: one\n");
   EXPECT_EQ(log_with("debug"), "rrdk: error: one\nrrdk: warning: two\nrrdk: debug: three\n");
   EXPECT_EQ(log_with("trace"),
-            "rrdk: warning: RRDK_LOG=trace is none of error, warning, info and debug\n"
+            "rrdk: warning: RRDK_LOG=trace is not one of error, warning, info and debug\n"
             "rrdk: error: one\nrrdk: warning: two\n");
-  EXPECT_THAT(
-      log_with("error", "loud"),
-      testing::StartsWith("rrdk: warning: RRDK_LOG_STYLE=loud is none of time, plain and json\n2"));
+  EXPECT_THAT(log_with("error", "loud"),
+              testing::StartsWith(
+                  "rrdk: warning: RRDK_LOG_STYLE=loud is not one of time, plain and json\n2"));
   EXPECT_THAT(log_with("error", "json"), testing::StartsWith("{\"time\": \"2"));
 }
 

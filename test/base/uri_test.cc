@@ -87,7 +87,7 @@ INSTANTIATE_TEST_SUITE_P(
                     BadUri{"rdma://[::1:20049", "not closed"}, BadUri{"rdma://[]:1", "no host"},
                     BadUri{"rdma://[fe80::1]:1", "needs its interface"},
                     BadUri{"rdma://[Fe9f::]", "needs its interface"},
-                    BadUri{"rdma://[::1]20049", "after the bracket"},
+                    BadUri{"rdma://[::1]20049", "follow the bracket"},
                     BadUri{"iwarp://root@host:1", "user names"},
                     BadUri{"shm:/a\nb", "control character"}));
 

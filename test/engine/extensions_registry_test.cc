@@ -74,7 +74,7 @@ TEST_F(Registry, KeepsStandardsOutOfTheRangeOfExperiments) {
     EXPECT_TRUE(Extensions::create(one(property(Kind::kStandard, id))));
   }
   for (uint32_t id : {1u, 2u})
-    expect_refused(one(property(Kind::kStandard, id)), "RRDK's own");
+    expect_refused(one(property(Kind::kStandard, id)), "belong to RRDK");
 }
 
 TEST_F(Registry, BoundsPropertiesAndTheirValues) {

@@ -331,7 +331,7 @@ TEST_F(Captures, DoNotOverwriteOtherFiles) {
   const auto refused = Capture::start(path(), {}, 1);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Errc::kPermission);
-  EXPECT_NE(refused.error().message.find("is no capture"), std::string::npos);
+  EXPECT_NE(refused.error().message.find("is not a capture"), std::string::npos);
   EXPECT_EQ(file(), "precious");
 
   ASSERT_EQ(::unlink(private_file.c_str()), 0);
@@ -348,7 +348,7 @@ TEST_F(Captures, GoIntoAPipeThatHasAReader) {
   ASSERT_EQ(::mkfifo(path().c_str(), 0666), 0);
   auto nobody = Capture::start(path(), {}, 1);
   ASSERT_FALSE(nobody);
-  EXPECT_NE(nobody.error().message.find("a pipe without a reader"), std::string::npos);
+  EXPECT_NE(nobody.error().message.find("a pipe that no process reads"), std::string::npos);
   const base::Fd reader(::open(path().c_str(), O_RDONLY | O_NONBLOCK));
   auto capture = Capture::start(path(), {}, 1);
   ASSERT_TRUE(capture) << capture.error().message;

@@ -120,7 +120,7 @@ TEST(Binding, OrderAndDuplicatesAreChecked) {
   const ProcedureBinding twice[] = {{.procedure = 1, .name = "A"}, {.procedure = 1, .name = "B"}};
   const ProcedureBinding mixed[] = {{.procedure = 2, .name = "A"}, {.procedure = 1, .name = "B"}};
   EXPECT_NE(message(check({.program = 1, .version = 1, .name = "x", .procedures = twice}))
-                .find("procedure 1 is there twice"),
+                .find("procedure 1 is listed twice"),
             std::string::npos);
   EXPECT_NE(message(check({.program = 1, .version = 1, .name = "x", .procedures = mixed}))
                 .find("procedure 1 is out of order"),

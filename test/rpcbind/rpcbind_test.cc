@@ -379,8 +379,8 @@ TEST(TcpCall, SaysWhereAndWhy) {
                         Case{{1, 0, 0, 0, 3}, Errc::kUnsupported, "procedure unavailable"},
                         Case{{1, 0, 0, 0, 5}, Errc::kRefused, "system error"},
                         Case{{1, 1, 1, 5}, Errc::kPermission, "authentication"},
-                        Case{{1, 0, 0, 0, 6}, Errc::kNotAPeer, "no RPC reply"},
-                        Case{{0, 0, 0, 0, 0}, Errc::kNotAPeer, "no RPC reply"}}) {
+                        Case{{1, 0, 0, 0, 6}, Errc::kNotAPeer, "does not send an RPC reply"},
+                        Case{{0, 0, 0, 0, 0}, Errc::kNotAPeer, "does not send an RPC reply"}}) {
     Directory server([&](Directory& d) {
       const Words reply = Words{d.hear().at(0)} + c.reply;
       d.say(Words{kLast | static_cast<uint32_t>(4 * reply.size())} + reply);

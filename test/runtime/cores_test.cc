@@ -371,7 +371,7 @@ TEST(Cores, AWaitForAnUnpolledCoreIsLogged) {
   EXPECT_TRUE(ran);
   ASSERT_EQ(errors.lines().size(), 1u);
   EXPECT_NE(errors.lines()[0].find("run a task"), std::string::npos) << errors.lines()[0];
-  EXPECT_NE(errors.lines()[0].find("nobody has polled core 0"), std::string::npos)
+  EXPECT_NE(errors.lines()[0].find("no thread has polled core 0"), std::string::npos)
       << errors.lines()[0];
 }
 

@@ -495,7 +495,7 @@ TEST(ReplayPlaces, CallsWithoutThemMayRunUnprotected) {
   EXPECT_EQ(site.server->stats()[Counter::kReplayRefused], 0u);
   EXPECT_EQ(site.server->stats()[Counter::kReplayClients], 1u);
   EXPECT_EQ(site.server->stats()[Counter::kReplayPlaces], 1u);
-  EXPECT_EQ(log.count(LogLevel::kWarning, "would be again", "ReplayOptions::clients"), 1);
+  EXPECT_EQ(log.count(LogLevel::kWarning, "would run again", "ReplayOptions::clients"), 1);
   // A client without an identity still has none.
   auto nobody = site.connect(0);
   EXPECT_EQ(site.call(*nobody, call).at(kResults - 1),

@@ -26,7 +26,7 @@ Result<void> check(const Feature& feature, const OptionType& type) {
   if (type.check == nullptr)
     return refuse(what, "it needs `check`, which tells whether bytes are data of this type");
   if (type.on_error == nullptr)
-    return refuse(what, "it needs `on_error`, which is told of errors of this type");
+    return refuse(what, "it needs `on_error`, which receives errors of this type");
   return {};
 }
 
@@ -35,9 +35,9 @@ Result<void> check(const TransportProperty& property) {
   const std::string what = "property '" + property.name + "'";
   const bool in_range = property.id >= proto::kFirstExperimental;
   if (property.kind != Kind::kStandard && property.kind != Kind::kExperimental)
-    return refuse(what, "say in `kind` whether it is a standard's or an experiment's");
+    return refuse(what, "say in `kind` whether a standard or an experiment defines it");
   if (property.id == proto::kReceiveBufferSize || property.id == proto::kBackwardSupport)
-    return refuse(what, "ids 1 and 2 are RRDK's own, see max_receive_size and backward_credits");
+    return refuse(what, "ids 1 and 2 belong to RRDK, see max_receive_size and backward_credits");
   if (property.kind == Kind::kStandard && in_range)
     return refuse(what,
                   "ids from 0xFFFFFF00 on are for experiments, not for standards (draft-04 "
@@ -45,7 +45,7 @@ Result<void> check(const TransportProperty& property) {
   if (property.kind == Kind::kExperimental && !in_range)
     return refuse(what, "ids of experiments are 0xFFFFFF00 to 0xFFFFFFFF (draft-04 section 5.4.2)");
   if (property.kind == Kind::kStandard && property.check == nullptr)
-    return refuse(what, "it needs `check`, which tells whether bytes are a value of it");
+    return refuse(what, "it needs `check`, which tells whether bytes are a valid value");
   if (property.kind == Kind::kExperimental && property.check != nullptr)
     return refuse(what, "an experiment's value is opaque: no `check`");
   if (property.value.size() > kMostPropertyValue)

@@ -148,8 +148,8 @@ TEST_F(Several, WhenAllFailTheErrorNamesEach) {
   EXPECT_EQ(event.type, EventType::kConnectFailed);
   const std::string port = ":" + std::to_string(dark.port());
   EXPECT_EQ(event.ending.text, "127.0.0.3" + port +
-                                   ": Connection refused: nobody listens there; 127.0.0.2" + port +
-                                   ": no answer within 400 ms");
+                                   ": Connection refused: no server listens there; 127.0.0.2" +
+                                   port + ": no answer within 400 ms");
 }
 
 TEST_F(Several, AServerListensAtAllThatItsHostHas) {
