@@ -42,7 +42,7 @@ Result<void> check(const Binding& binding) {
   for (const ProcedureBinding& entry : binding.procedures) {
     const char* what = fault(entry);
     if (what == nullptr && previous != nullptr && previous->procedure == entry.procedure)
-      what = "is there twice";
+      what = "is listed twice";
     if (what == nullptr && previous != nullptr && previous->procedure > entry.procedure)
       what = "is out of order: sort procedures by number";
     if (what != nullptr)

@@ -56,7 +56,7 @@ class Mistakes(harness.Case):
     def test_a_log_level_that_there_is_not(self):
         process = self.start("RRDK_LOG=trace", harness.TESTRPC, "--self", *CALL, program="env")
         self.assert_status(process, 0)
-        self.assertIn("RRDK_LOG=trace is none of error, warning, info and debug", process.output)
+        self.assertIn("RRDK_LOG=trace is not one of error, warning, info and debug", process.output)
 
     def test_cpus_that_are_not_there(self):
         for role in ("--server", "--client"):

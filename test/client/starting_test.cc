@@ -651,7 +651,7 @@ TEST(Bounded, TheDestructorOnAnUnpolledCore) {
   polled.wait(false);
   place.connection.reset();
   Internals::of(*place.runtime).patience_ns = kPatienceNs;
-  EXPECT_EQ(log.count(LogLevel::kError, "~ClientConnection()", "nobody has polled core 0"), 1);
+  EXPECT_EQ(log.count(LogLevel::kError, "~ClientConnection()", "no thread has polled core 0"), 1);
   EXPECT_EQ(place.server->stats()[Counter::kConnections], 1u);
   let_go = true;
   let_go.notify_one();

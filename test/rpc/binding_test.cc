@@ -112,7 +112,7 @@ TEST(Binding, FaultsAreNamed) {
   std::string text = message(check_one({.procedure = 9, .name = "A", .fixed_results = 5}));
   EXPECT_EQ(text,
             "binding \"one\" (program 1, version 1): procedure 9 has a size of fixed results that "
-            "is no multiple of four");
+            "is not a multiple of four");
   EXPECT_EQ(text.find('\n'), std::string::npos);
 }
 

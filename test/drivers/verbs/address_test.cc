@@ -32,8 +32,8 @@ TEST(Address, ThatIsWrongSaysWhy) {
   for (const Wrong& wrong : {Wrong{"verbs:/run/x.sock", "a host is missing"},
                              Wrong{"verbs://", "nothing follows the scheme"},
                              Wrong{"verbs://10.0.0.1/export", "it has a path"},
-                             Wrong{"verbs://10.0.0.1?crc=1", "\"crc=1\" is no option"},
-                             Wrong{"verbs://10.0.0.1?device=", "\"device=\" is no option"},
+                             Wrong{"verbs://10.0.0.1?crc=1", "\"crc=1\" is not an option"},
+                             Wrong{"verbs://10.0.0.1?device=", "\"device=\" is not an option"},
                              Wrong{"verbs://10.0.0.1?windows=yes", "windows=no"}}) {
     const Result<Address> address = parse_address(wrong.uri);
     ASSERT_FALSE(address) << wrong.uri;
