@@ -5,15 +5,15 @@
     rrdk-bind --largest 1M perf.x     the room for opaque<> without a bound of its own
     rrdk-bind -D LARGE -I include -Y /usr/bin kv.x
 
-The C preprocessor is run as rpcgen does it for the header (RPC_HDR is defined): -D and -I are its own, and
--Y names the folder that cpp is in. Constants of "%#define" lines count too. A bound that no line of the
-file states, since it comes from a header of C, counts as none.
+The C preprocessor is run as rpcgen runs it for the header (RPC_HDR is defined): -D and -I are passed to it,
+and -Y names the folder that contains cpp. Constants of "%#define" lines are known too. A bound that is
+defined only in a C header is unknown, and counts as unbounded.
 
-Fields with a comment that has the word DDP-eligible behind them become items:
+Fields followed by a comment that contains the word DDP-eligible become items:
 
     opaque value<KV_LARGEST_VALUE>;      /* DDP-eligible */
 
-Procedures whose other results have a bound, and one that is at most 1 MiB, get a line for it.
+A procedure whose other results are bounded by at most 1 MiB gets a line with that bound.
 """
 import argparse
 import os
@@ -43,7 +43,7 @@ class Mistake(Exception):
 
 
 class Field:
-    """A declaration: its type's name, its own, and what of: plain, fixed, variable or pointer."""
+    """A declaration: the type's name, its own name, and its form: plain, fixed, variable or pointer."""
 
     def __init__(self, type_name, name, form, bound):
         self.type, self.name, self.form, self.bound = type_name, name, form, bound
@@ -51,7 +51,7 @@ class Field:
 
 
 class Parser:
-    """Of the declarations: aliases and structs are lists of fields, unions lists of such lists."""
+    """Parses the declarations: aliases and structs are lists of fields, unions lists of such lists."""
 
     def __init__(self, text, largest):
         self.tokens = TOKEN.findall(without_comments(text))
@@ -72,7 +72,7 @@ class Parser:
         return token
 
     def value(self, word, within=()):
-        """Of a number as C writes it, or of a constant; None: it is not known here."""
+        """Returns the value of a number in C's syntax or of a constant, or None if it is not known."""
         if re.fullmatch(r"-?\d\w*", word):
             try:
                 return int(word, 8 if re.fullmatch(r"-?0\d+", word) else 0)
@@ -93,7 +93,7 @@ class Parser:
         return value
 
     def bound(self, word):
-        """What C's headers say is not known."""
+        """Returns the bound, or UNBOUNDED for a name that only a C header may define."""
         value = self.value(word)
         if value is None and not re.fullmatch(r"[A-Za-z_]\w*", word):
             raise Mistake(f"'{word}' is no number and no const")
@@ -149,7 +149,7 @@ class Parser:
             return
         self.take()
         if field.type != "opaque" or field.form != "variable":
-            raise Mistake(f"{field.name} is no opaque<>, so it can not be DDP-eligible")
+            raise Mistake(f"{field.name} is no opaque<>, so it cannot be DDP-eligible")
         field.eligible = True
 
     def struct(self):
@@ -234,7 +234,7 @@ class Parser:
         return number
 
     def items(self, type_name, within=()):
-        """The eligible items of a type, in the order in which they come: (name, bytes)."""
+        """Returns the eligible items of a type in their order: (name, bytes)."""
         if type_name not in self.types or type_name in within:
             return []
         kind, arms = self.types[type_name]
@@ -249,7 +249,7 @@ class Parser:
         return list(dict.fromkeys(found))
 
     def most_bytes(self, type_name, within=()):
-        """The longest XDR of a type, of eligible items their length words."""
+        """Returns the size of a type's longest XDR; eligible items count with their length word only."""
         if type_name in SIZES:
             return SIZES[type_name]
         if type_name in within or type_name not in self.types:
@@ -276,7 +276,7 @@ class Parser:
 def without_comments(text):
     text = re.sub(r"^[%#].*$", "", text, flags=re.MULTILINE)
     text = COMMENT.sub(lambda found: MARK if "DDP-eligible" in found[0] else " ", text)
-    # Comments that stand before all fields speak of them, and mark none.
+    # A comment before all fields is about the whole structure, and marks no field.
     return re.sub(r"([{}]\s*)@eligible", r"\1", text.lstrip().removeprefix(MARK.strip()))
 
 
@@ -307,17 +307,17 @@ def size_argument(text):
 
 
 def preprocessed(chosen):
-    with open(chosen.file, "rb"):  # its own reason, if it can not be read
+    with open(chosen.file, "rb"):  # reports why if it cannot be read
         pass
     cpp = os.path.join(chosen.cpp, "cpp") if chosen.cpp else "cpp"
-    # As the preprocessors of rpcgen's time: only so are continued %-lines one line. -nostdinc is for what gcc
-    # reads before each file.
+    # Only -traditional joins continued %-lines into one. -nostdinc keeps gcc from including its own header
+    # before the file.
     command = [cpp, "-traditional", "-C", "-DRPC_HDR", *(f"-D{one}" for one in chosen.define), *(f"-I{one}" for one in chosen.include),
                "-nostdinc", "-idirafter", "/usr/include", chosen.file]
     try:
         done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace")
     except OSError as error:
-        raise Mistake(f"{cpp}, the C preprocessor, can not be run: {error.strerror}") from None
+        raise Mistake(f"{cpp}, the C preprocessor, cannot be run: {error.strerror}") from None
     if done.returncode != 0:
         raise Mistake("the C preprocessor refuses it: " + (done.stderr.strip().splitlines() or [""])[0])
     return done.stdout

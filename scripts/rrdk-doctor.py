@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Checks a host before a measurement or a deployment: what is wrong, what it costs, what mends it.
+"""Checks a host before a measurement or a deployment: what is wrong, what it costs, and how to fix it.
 
   scripts/rrdk-doctor.py                      what concerns every use
   scripts/rrdk-doctor.py --cpus 2,3 --uri iwarp://0.0.0.0:20049 --connections 10000 --memory 4G
   scripts/rrdk-doctor.py --uri verbs://10.0.0.1?device=mlx5_0 --quiet
   scripts/rrdk-doctor.py --json - >host.json
 
-It changes nothing, and takes less than a second. Run it as the user, and in the container, that
-RRDK is to run in: limits and permissions are theirs. What mends is for a root shell, and what is not
-a command there is a comment.
+It changes nothing, and takes less than a second. Run it as the user and in the container that will run
+RRDK, since limits and permissions depend on both. The proposed fixes are commands for a root shell, or
+comments if there is no command.
 
-Exit status: 0 if nothing is wrong (what could not be found out does not count), 1 if something costs
+Exit status: 0 if nothing is wrong (what could not be determined does not count), 1 if something costs
 speed or steadiness ("worse"), 3 if something does not work ("bad"), 2 if an option is at fault.
 """
 import argparse
@@ -64,7 +64,7 @@ def folded(first, text, rest):
 
 
 def mend_lines(mend):
-    """A command keeps its line, however long it is, since it is there to be copied."""
+    """Returns the lines; a command stays on one line, however long, so that it can be copied."""
     lines = []
     for line in mend.splitlines():
         first = " " * 10 + ("       " if lines else "mend:  ")
@@ -100,7 +100,7 @@ def uri_of(text):
     parts = re.fullmatch(r"//(?:\[([^\]]+)\]|([^/:\[\]@]+))(?::(\d{1,5}))?/?", rest)
     if scheme not in ("iwarp", "verbs") or not parts or int(parts[3] or 0) > 65535:
         raise argparse.ArgumentTypeError(
-            f"'{text}' is none of shm:PATH, iwarp://HOST[:PORT] and verbs://HOST[:PORT] (IPv6 in brackets)")
+            f"'{text}' is not shm:PATH, iwarp://HOST[:PORT] or verbs://HOST[:PORT] (IPv6 in brackets)")
     device = re.search(r"(?:^|&)device=([^&]+)", query)
     return Uri(scheme, parts[1] or parts[2], int(parts[3] or DEFAULT_PORT), device[1] if device else None)
 
@@ -169,7 +169,7 @@ def main(arguments, host):
             with output.file(chosen.json) as file:
                 file.write(text + "\n")
         except OSError as error:
-            fail(f"--json: {chosen.json} can not be written: {error.strerror}")
+            fail(f"--json: {chosen.json} cannot be written: {error.strerror}")
     print(table(host, wanted, findings, chosen.quiet), file=sys.stderr if chosen.json == "-" else sys.stdout)
     return summary["exit_status"]
 

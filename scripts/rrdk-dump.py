@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Explains a capture of RPC-over-RDMA: calls with their chunks, credits and latencies, and what breaks rules.
+"""Explains a capture of RPC-over-RDMA: calls with their chunks, credits and latencies, and broken rules.
 
     scripts/rrdk-dump.py rpc.pcapng                  connections, a line for each call, and a summary
     scripts/rrdk-dump.py --breaches rpc.pcapng       only what breaks the rules of the specifications
     scripts/rrdk-dump.py --json - rpc.pcapng         the same for programs
-    tcpdump -w - | scripts/rrdk-dump.py -            what comes through a pipe, when it has ended
+    tcpdump -w - | scripts/rrdk-dump.py -            a capture from a pipe, once the pipe is closed
 
-Reads what RRDK captures itself (rrdk/capture.h) and what tcpdump does, of RoCEv2 and iWARP. The exit status
-is 0 where no rule is broken, 1 where one is, and 2 where the command line or the file is at fault, or there
-is no RPC-over-RDMA in it.
-doc/rrdk-dump.md tells what the lines mean and which rules are looked at.
+Reads RRDK's own captures (rrdk/capture.h) and tcpdump's captures of RoCEv2 and iWARP. The exit status is 0
+if no rule is broken, 1 if one is, and 2 if the command line or the file is at fault or the file contains no
+RPC-over-RDMA.
+doc/rrdk-dump.md explains the lines and lists the rules that are checked.
 """
 import argparse
 import json
@@ -56,8 +56,8 @@ def command_line(words=None):
     part.add_argument("--summary", action="store_true", help="only the summary")
     part.add_argument("--breaches", action="store_true", help="only what breaks a rule")
     parser.add_argument("--xid", type=xid, metavar="N", help="of the calls, only those with this XID")
-    parser.add_argument("--json", metavar="FILE", help="write all of it there, too; - is standard output, "
-                        "where nothing else goes then")
+    parser.add_argument("--json", metavar="FILE", help="also write everything to FILE; - is standard output, "
+                        "and then nothing else is written there")
     parser.add_argument("--dialect", choices=dump_rpc.DRAFTS, default=dump_rpc.DRAFT_04,
                         help="what is meant by version 2 (default: %(default)s)")
     return parser.parse_args(words)
@@ -80,7 +80,7 @@ class Range:
 
 
 class Latencies:
-    """To three digits, so that their number does not matter."""
+    """Latencies rounded to three digits, so that memory does not grow with their number."""
 
     def __init__(self):
         self.counts, self.count, self.most = Counter(), 0, 0
@@ -91,7 +91,7 @@ class Latencies:
         self.most = max(self.most, nanoseconds)
 
     def percentile(self, share):
-        """None if there are too few for it: p99 of ten is their maximum by another name."""
+        """Returns the percentile, or None if there are too few calls for it: p99 of ten calls is their maximum."""
         if 0.5 < share < 1 and round(self.count * (1 - share), 6) < 1:
             return None
         left = self.count * share
@@ -103,7 +103,7 @@ class Latencies:
 
 
 class Tally:
-    """Of some calls."""
+    """The totals of some calls."""
 
     def __init__(self):
         self.calls = self.unanswered = 0
@@ -131,7 +131,7 @@ def breaches_of(record):
 
 
 class Spool:
-    """The records of each connection, of which no more than a few stay in memory."""
+    """The records of each connection; only a few stay in memory."""
     FEW = 64
 
     def __init__(self):
@@ -169,7 +169,7 @@ class Report:
         self.connections, self.spool, self.whole, self.procedures = {}, Spool(), Tally(), {}
 
     def read(self):
-        """What comes before a fault of the file is kept."""
+        """Reads the capture. What precedes a fault in the file is kept."""
         try:
             for event in self.capture.events():
                 self.take(event)
@@ -198,7 +198,7 @@ class Report:
             yield record
 
     def looked_at(self):
-        """Whether there was anything that could break a rule."""
+        """Returns whether there was anything that could break a rule."""
         return any(connection.conversation.known for connection in self.connections.values())
 
     def add(self, record):
@@ -228,7 +228,7 @@ def segments(chunk):
 
 
 def travel(record):
-    """How a call's data move."""
+    """Describes how a call's data move."""
     words = [f"long call {record['long_call']}" if record["long_call"] else f"call {record['inline']}"]
     words += [f"Read chunk at {c['position']}: {c['bytes']}{segments(c)}" for c in record["read_chunks"]]
     words += [f"Write chunk {c['bytes']}{segments(c)}" if c["used"] is None else
@@ -400,7 +400,7 @@ def connection_json(number, connection):
 
 
 def write_json(report, file):
-    """One record a line, so that none has to be kept."""
+    """Writes one record per line, so that records need not be kept."""
     capture = report.capture
     top = {"capture": str(report.path), "frames": capture.frames, "begin_ns": capture.first,
            "end_ns": capture.last, "notes": capture.notes, "fault": report.fault, "dialect": report.draft,
@@ -435,7 +435,7 @@ def run(options):
     with report.spool.file:
         write(report, options)
     if report.fault or not report.looked_at():
-        sys.stdout.flush()  # first what there is, then what is wrong with it
+        sys.stdout.flush()  # the results come before the fault
         fail(f"{options.capture}: {report.fault or NOTHING_LOOKED_AT}")
     return BROKEN if report.whole.breaches else RIGHT
 

@@ -41,13 +41,13 @@ MOST_ASKED = 200  # connections looked at for the busiest: each is a question, a
 
 
 def folders():
-    """Where DPDK has its runtime folders: of root, and of a user."""
+    """Returns DPDK's runtime folders: root's, and the user's."""
     user = os.environ.get("XDG_RUNTIME_DIR") or "/tmp"
     return ["/var/run/dpdk", os.path.join(user, "dpdk")]
 
 
 class Failed(Exception):
-    """A process cannot be asked, or not any more."""
+    """A process cannot be asked, or can no longer be asked."""
 
 
 @contextlib.contextmanager
@@ -59,7 +59,7 @@ def asking(path):
 
 
 def text_of(packet):
-    """What was not UTF-8 where it came from is not here either."""
+    """Returns the packet as text; bytes that are not UTF-8 are replaced."""
     return packet.decode("utf-8", "replace")
 
 
@@ -82,7 +82,7 @@ class Telemetry:
         self.pid = pid or about["pid"]  # in a container it may take itself for process 1
 
     def ask(self, command):
-        """What it answers; None: it does not know the command, or what that is about."""
+        """Returns the answer, or None if the process does not know the command or its subject."""
         with asking(self.path):
             self.socket.sendall(command.encode())
             packet = self.socket.recv(MOST_BYTES)
@@ -92,14 +92,14 @@ class Telemetry:
 
 
 def sockets():
-    """Each socket that somebody listens at, with its prefix."""
+    """Returns each socket that a process listens at, with its prefix."""
     found = []
     for folder in folders():
         for path in sorted(glob.glob(os.path.join(folder, "*", SOCKET))):
             try:
                 found.append((os.path.basename(os.path.dirname(path)), Telemetry(path)))
             except Failed:
-                continue  # left behind by a process that is gone
+                continue  # left behind by a process that has ended
     return found
 
 
@@ -117,14 +117,14 @@ def connection_ids(telemetry, name):
 
 
 def ask_each(telemetry, name, many, one):
-    """What is told of each in a list."""
+    """Asks about each entry of a list; returns the answers."""
     places = telemetry.ask(f"/rrdk/{many},{name}") or []
     answers = (telemetry.ask(f"/rrdk/{one},{name},{place}") for place in range(len(places)))
     return [answer for answer in answers if answer]
 
 
 def snapshot(telemetry, name, with_connections=True):
-    """Everything at one moment: metrics by name, procedures, connections by id."""
+    """Returns everything at one moment: metrics by name, procedures, connections by id."""
     connections = {}
     for number in connection_ids(telemetry, name) if with_connections else ():
         connection = telemetry.ask(f"/rrdk/connection,{name},{number}")
@@ -148,7 +148,7 @@ def upper_end_ns(bucket):
 
 
 def percentile_ns(buckets, percent):
-    """Returns None if nothing was measured."""
+    """Returns the percentile in nanoseconds, or None if nothing was measured."""
     left = sum(buckets) * percent / 100
     if not left:
         return None
@@ -160,14 +160,14 @@ def percentile_ns(buckets, percent):
 
 
 def times_between(before, after, name):
-    """How long what was timed since then took."""
+    """Returns how many calls were timed between the two snapshots, and their p50 and p99."""
     now, old = after[f"{name}_buckets"], before.get(f"{name}_buckets") or []
     since = [count - (old[i] if i < len(old) else 0) for i, count in enumerate(now)]
     return {"timed_calls": sum(since), **{f"{name}_p{percent}_ns": percentile_ns(since, percent) for percent in (50, 99)}}
 
 
 def earlier(before, after):
-    """Pairs of an entry before and after. Where it is new, or has begun again, the former is all zeros."""
+    """Yields pairs of an entry before and after. If it is new or was reset, the former is all zeros."""
     def key(entry):
         return entry.get("target"), entry["program"], entry["version"], entry["name"]
 
@@ -180,7 +180,7 @@ def earlier(before, after):
 
 
 def difference(before, after):
-    """What happened between two snapshots, as rates; and what is."""
+    """Returns what happened between two snapshots, as rates, and the current state."""
     seconds = max(after["time"] - before["time"], 1e-6)
     old = before["metrics"]
 
@@ -224,7 +224,7 @@ def difference(before, after):
 
 
 def pools(metrics):
-    """The number of buffers of each size class, how many are free, and the low-water mark."""
+    """Returns the number of buffers of each size class, how many are free, and the low-water mark."""
     sizes = sorted({tuple(map(int, m.split("/")[1:])) for m in metrics if m.startswith("pool_buffers/")})
     return [{"size": size, "node": node,
              **{key: metrics.get(f"pool_buffers{suffix}/{size}/{node}", 0)
@@ -233,7 +233,7 @@ def pools(metrics):
 
 
 def count(value):
-    """1234567 as 1.23M: at most five columns."""
+    """Formats 1234567 as 1.23M: at most five columns."""
     for unit in ("", "k", "M", "G"):
         if value < 1000 or unit == "G":
             return f"{value:.0f}" if not unit else f"{value:.3g}{unit}"
@@ -250,7 +250,7 @@ def both_us(entry, name):
 
 
 def clean(text, width):
-    """What can be shown of a name that another program has made."""
+    """Returns the printable part of a name that another program chose."""
     return "".join(c if c.isprintable() else "?" for c in text)[:width]
 
 
@@ -259,7 +259,7 @@ class Section:
         self.title, self.rows, self.shown = title, rows, len(rows)
 
     def lines(self):
-        """With the one before it."""
+        """Returns the section's lines, beginning with an empty one."""
         left = len(self.rows) - self.shown
         return ["", self.title, *self.rows[:self.shown], *([f"  ... and {left} more"] if left else [])]
 
@@ -303,7 +303,7 @@ def waits_of(now):
 
 
 def fit(sections, height):
-    """Leaves out rows of the longest, and in the end the last sections, until there are `height` lines."""
+    """Removes rows of the longest sections, and in the end the last sections, until `height` lines are left."""
     while len(sections) > 1 and sum(len(section.lines()) for section in sections) > height:
         longest = max(sections, key=lambda section: section.shown)
         if longest.shown > 1:
@@ -314,7 +314,7 @@ def fit(sections, height):
 
 
 def screen(pid, name, now, most_connections, size=None):
-    """The lines of a screen, cut to the size of the terminal, or all lines without a size."""
+    """Returns the lines of a screen, cut to the size of the terminal, or all lines without a size."""
     head = f"{name}, process {pid}: {count(now['calls_per_s'])} calls/s, " \
            f"{sum(c['connections'] for c in now['cores'])} connections; of the last {now['seconds']:.1f} s"
     sections = [cores_of(now), procedures_of(now), called_of(now), waits_of(now),
@@ -328,7 +328,7 @@ def screen(pid, name, now, most_connections, size=None):
 
 
 class Terminal:
-    """A screen that is drawn over the last one, and keys. Elsewhere one follows the other."""
+    """Draws each screen over the last one and reads keys. Without a terminal, screens follow each other."""
 
     def __init__(self):
         self.draws = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
@@ -370,7 +370,7 @@ class Terminal:
 
 
 def choose(args):
-    """The socket that the command line means."""
+    """Returns the socket that the command line selects."""
     if args.socket:
         return Telemetry(args.socket)
     found = [(prefix, t) for prefix, t in sockets()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Asks a running process of RRDK where the time of its calls goes, by its static probes and bpftrace.
+"""Shows where the time of calls goes in a running process of RRDK, by its static probes and bpftrace.
 
     scripts/rrdk-trace.py PID stages           how long calls take to each stage: histograms
     scripts/rrdk-trace.py PID slow 500         each call that takes 500 us or more, stage by stage
@@ -7,8 +7,8 @@
 
 --seconds N ends it after N seconds (default: Ctrl-C); --print shows bpftrace's program and runs nothing.
 Needs root, bpftrace, and a build with probes (systemtap-sdt-dev). The process is not changed and need not be
-restarted; without a tool attached, a probe is one comparison. Calls are those that it samples (Runtime::stamp_every(),
-testrpc --stages N): one in 16, unless it says otherwise. doc/telemetry.md describes the probes.
+restarted; without a tool attached, a probe is one comparison. Only calls that the process samples are seen
+(Runtime::stamp_every(), testrpc --stages N): one in 16 by default. doc/telemetry.md describes the probes.
 """
 import argparse
 import os
@@ -18,10 +18,11 @@ from pathlib import Path
 
 from lib import output
 
-# What a call has passed when its probe fires, in order; the first of each end begins it.
+# The stages that a call has completed when its probe fires, in order; the first one of each end begins the call.
 SERVED = ["received", "whole", "decoded", "entered", "answered", "replied"]
 MADE = ["submitted", "started", "posted", "seen", "called", "ended"]
-# The way to each but the first, as testrpc --stages calls it; "away" is all that is not the client's own.
+# The step that leads to each stage but the first, as testrpc --stages names it; "away" is everything outside
+# the client.
 STEPS = {"whole": "fetch", "decoded": "decode", "entered": "queue", "answered": "handler", "replied": "reply",
          "started": "wait", "posted": "post", "seen": "away", "called": "complete", "ended": "callback"}
 
@@ -58,8 +59,8 @@ def has_probes(path):
 
 
 def mapped_libraries(process):
-    """A mapping of each file that may be our library, by its link in the process's folder: a path may have blanks, be
-    of another mount namespace, or belong to another file by now."""
+    """Returns a mapping of each file that may be our library, by its link in the process's folder: a path may
+    contain blanks, be of another mount namespace, or belong to another file by now."""
     found = {}
     for line in (process / "maps").read_text(encoding="utf-8", errors="replace").splitlines():
         words = line.split(maxsplit=5)
@@ -69,7 +70,7 @@ def mapped_libraries(process):
 
 
 def probed_file(pid):
-    """The program or shared library of the process that has the probes."""
+    """Returns the program or shared library of the process that has the probes."""
     process = Path(f"/proc/{pid}")
     try:
         program = os.readlink(process / "exe")
@@ -84,7 +85,7 @@ def probed_file(pid):
 
 
 def each_stage(probe, pid, body):
-    """A clause for each stage but the first ones, `body` of (made, name of the step)."""
+    """Returns a clause for each stage but the first ones, with the code body(made, name of the step)."""
     clauses = []
     for made, stages in ((0, SERVED), (1, MADE)):
         clauses.append(f"{probe}:stage /pid == {pid} && arg0 == {made} && arg2 == 0/\n"

@@ -32,7 +32,8 @@ record() { printf '%s\t%s\t%s\n' "$1" "$2" "${3-}" >>"$results"; }
 
 count() { awk -F'\t' -v r="$1" '$1 == r { n++ } END { print n + 0 }' "$results"; }
 
-# Ends the run: where the time went, what failed, what was skipped and why, what was left out, and the tally.
+# Ends the run: prints where the time went, what failed, what was skipped and why, what was left out, and the
+# totals.
 finish() {
   say_where_the_time_went
   say ""
@@ -46,12 +47,13 @@ finish() {
   exit
 }
 
-# What runs, by name: each a process of its own (run-suite.sh) with its output in a file, so that suites
-# side by side do not mix theirs, and with nothing of it left when it has ended (contained.py).
+# The running suites and builds, by name. Each is a process of its own (run-suite.sh) with its output in a
+# file, so that parallel suites do not mix theirs; contained.py ends all its descendants with it.
 declare -A pid=() began=() took=() state=()  # state: runs, passed, failed
 begin() {
   local name=$1 calm=()
-  # What is built ahead gives way to tests, but not so far that its own tests are all that is left to do.
+  # Builds that are not needed yet run at a lower priority than tests, but not so low that only their own
+  # tests are left at the end.
   [ "${lane[$name]-}" != builds ] || [ "$name" = "$first_build" ] || calm=(nice -n 5)
   rm -f "$logs/$name.tsv" "$logs/$name.current"
   scripts/lib/contained.py "$suite_seconds" "${calm[@]}" scripts/lib/run-suite.sh "$name" \
@@ -68,7 +70,7 @@ line_of() {
   printf '%s\n' "$1"
 }
 
-# collect NAME: of what has ended, the cases, and a failure besides if it did not end as it should.
+# collect NAME: adds the cases of a suite that has ended, and a failure if it did not end as it should.
 collect() {
   local name=$1 status=0 cases=$logs/$1.tsv
   wait "${pid[$name]}" || status=$?
@@ -90,7 +92,7 @@ collect() {
                       if (cpu != "") printf ", %d s of CPU", cpu }' "$cases")"
 }
 
-# cpu_of NAME: the seconds of CPU of what came to its end.
+# cpu_of NAME: prints the CPU seconds of a suite that has ended.
 cpu_of() {
   [ ! -e "$logs/$1.times" ] || tr 'ms' '  ' <"$logs/$1.times" |
     awk '{ s += 60 * ($1 + $3) + $2 + $4 } END { printf "%.0f", s }'
@@ -107,7 +109,7 @@ say_where_the_time_went() {
   done | sort -k 3,3nr -k 2,2nr
 }
 
-# show LINES...: those that are not empty, below what a terminal has of the progress.
+# show LINES...: prints those that are not empty, and clears a terminal's line of progress first.
 show() {
   [ ! -t 1 ] || printf '\r\033[K'
   local lines
@@ -116,8 +118,8 @@ show() {
   done
 }
 
-# minutes_left NAME...: "about N min left", by what jobs usually take (usual_cpu, in suites.sh) and by how
-# this run has gone up to now; of the jobs that are named and have not begun, and of those that run.
+# minutes_left NAME...: prints "about N min left" for the named jobs, which have not begun, and for those that
+# run. Estimates from what jobs usually take (usual_cpu, in suites.sh) and from the speed of this run so far.
 minutes_left() {
   local name usual ran ahead=0 done_usual=0 done_cpu
   for name in "$@"; do ahead=$((ahead + ${usual_cpu[$name]-10})); done
@@ -127,15 +129,16 @@ minutes_left() {
     [ $((usual - ran)) -lt 5 ] || ahead=$((ahead + usual - ran))
   done
   for name in "${!took[@]}"; do done_usual=$((done_usual + ${usual_cpu[$name]-10})); done
-  # So many CPU seconds have passed for so many that are usual. Below a minute that tells nothing.
+  # The speed of this run is the CPU seconds so far, relative to the usual ones of the same jobs. Less than a
+  # minute is too little for an estimate.
   done_cpu=$((SECONDS * cpus))
   [ "$done_usual" -ge 60 ] || done_cpu=1 done_usual=1
   printf 'about %d min left' $(((ahead * done_cpu / done_usual / cpus + 59) / 60))
 }
 
-# How what runs goes: on a terminal in one line, in place; elsewhere a line for each in ten seconds.
+# Shows the progress of what runs: in place in one line of a terminal, else as a line each every ten seconds.
 shown=0
-show_progress() {  # NAME...: what is still to begin
+show_progress() {  # NAME...: the jobs that have not begun
   local name line all
   [ -t 1 ] || [ $((SECONDS - shown)) -ge 10 ] || return 0
   shown=$SECONDS
@@ -153,7 +156,7 @@ show_progress() {  # NAME...: what is still to begin
   [ ! -t 1 ] || printf '\r\033[K%s' "${all% | }"
 }
 
-# may_begin NAME: whether its lane is free and what it needs is built.
+# may_begin NAME: succeeds if its lane is free and what it needs is built.
 may_begin() {
   local other need=${built_by[$1]-}
   for other in "${!pid[@]}"; do
@@ -162,7 +165,7 @@ may_begin() {
   [ -z "$need" ] || [ "${state[$need]-runs}" != runs ]
 }
 
-# run_all NAME...: each as soon as it may, in their order.
+# run_all NAME...: runs each as soon as it may begin, in this order.
 run_all() {
   local waiting=("$@") name left
   while [ ${#waiting[@]} -gt 0 ] || [ ${#pid[@]} -gt 0 ]; do
@@ -185,7 +188,7 @@ run_all() {
   done
 }
 
-# end_all: nothing is left running, whatever ends this script.
+# end_all: ends everything that still runs, however this script ends.
 end_all() {
   [ ${#pid[@]} -eq 0 ] || kill -TERM "${pid[@]}" 2>/dev/null
   wait
@@ -194,7 +197,7 @@ trap end_all EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-# is_chosen NAME: whether it is one of those that --only names, or of the run.
+# is_chosen NAME: succeeds if --only names it, or, without --only, if it belongs to the run.
 is_chosen() {
   if [ ${#only[@]} -gt 0 ]; then
     [[ " ${only[*]} " == *" $1 "* ]]
@@ -216,7 +219,7 @@ list_suites() {
   done
 }
 
-# Read as a whole before it runs: a run goes on as it began if this file is changed meanwhile.
+# In a function, so that bash reads the file as a whole: changing this file does not affect a run in progress.
 main() {
   only=()
   install=yes changed='' since='' list=no run=standard
@@ -286,7 +289,7 @@ main() {
   fi
   say "Builds and logs are in $builds; --list names the suites, --only NAME runs one."
 
-  # Builds come in the order of who needs them, before the suites.
+  # Builds come before the suites, in the order in which suites need them.
   chosen=() wanted=() first_build= left_out=
   for line in "${suites[@]}"; do
     name=${line%% *} need=${built_by[${line%% *}]-}
@@ -302,7 +305,7 @@ main() {
 
   [ -z "$left_out" ] || left_out+=" (scripts/run-tests.sh --full runs these too)"
 
-  # What doc/conformance.md rests on has just run, if everything has.
+  # A full run has run every test that doc/conformance.md names.
   if [ "$run" = full ]; then
     scripts/conformance.py --ran "$results" >"$logs/conformance-ran.log" 2>&1
     case $? in

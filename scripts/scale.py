@@ -1,20 +1,20 @@
 #!/usr/bin/python3
-"""How a server bears many connections: rate, latency, memory and set-up, from one connection on.
+"""Measures how a server scales with connections: rate, latency, memory and set-up, from one connection on.
 
     scripts/scale.py                               iwarp on loopback, 1 to 9000 connections: ten minutes
     scripts/scale.py --quick                       fewer connections and one round: a minute
     scripts/scale.py --driver shm                  over shared memory, up to 1000
     scripts/scale.py --connections 1,100,9000 --rounds 5
 
-For each number of connections a server with default options but --memory is started, and one client
-process makes the connections and null calls at window 1: on all of them, and on ten of them while
-the others are idle. Rounds take the numbers in turns, and a figure is the median of the rounds: a
-machine's CPUs are not as fast at one time as at another. What is compared, is compared within a round.
-Over iwarp, bare TCP follows each time: the same bytes over as many sockets, both ends polling
-(perf/limits, of -Dbenchmarks=true), which shows what the kernel itself loses.
+For each number of connections it starts a server with default options except --memory, and one client
+process that makes the connections and null calls at window 1: on all connections, then on ten while
+the others are idle. Each round measures every number once, and a figure is the median of the rounds,
+since the speed of a machine's CPUs changes over time. Comparisons are made within a round. Over iwarp,
+bare TCP follows each time: the same bytes over as many sockets, both ends polling (perf/limits, of
+-Dbenchmarks=true), which shows what the kernel itself loses.
 
 Writes scale.json, scale.png and a table to the folder --out. With --require the exit status says
-whether the server bears the largest number as it should: all active, calls at 0.8 times the rate of
+whether the server handles the largest number as it should: all active, calls at 0.8 times the rate of
 100 connections, or at 0.9 times what bare TCP keeps of its own; ten active, at 0.95 times the rate
 and 1.25 times the p99 of ten alone; no error, and at most 900 MiB resident. Each connection takes a
 file descriptor at either end: testrpc raises its own limit up to the hard one (ulimit -Hn). Needs
@@ -95,16 +95,16 @@ def options():
 
 
 def cpus():
-    """Of the server and of the client, each with a thread that polls."""
+    """Returns the CPUs of the server and of the client, each of which has a thread that polls."""
     allowed = sorted(os.sched_getaffinity(0))
     return (allowed[1], allowed[0]) if len(allowed) > 1 else (allowed[0], allowed[0])
 
 
 def resident(pid):
-    """Bytes: in all, and of that the heap, and what buffers are in."""
+    """Returns the resident bytes: all, the heap, and the memory of buffers."""
     status = Path(f"/proc/{pid}/status").read_text()
     kib = {name: int(size) for name, size in re.findall(r"^(\w+):\s+(\d+) kB", status, re.MULTILINE)}
-    huge = kib["HugetlbPages"]  # which the kernel counts apart
+    huge = kib["HugetlbPages"]  # the kernel counts them separately
     return {"all": 1024 * (kib["VmRSS"] + huge), "heap": 1024 * kib["RssAnon"],
             "buffers": 1024 * (kib["RssShmem"] + huge)}
 
@@ -135,7 +135,7 @@ def polls_on(cpu):
 
 
 def measure(chosen, number):
-    """One server and one client with so many connections."""
+    """Runs one server and one client with `number` connections."""
     server_cpu, client_cpu = cpus()
     server = Server(chosen, server_cpu)
     alone = resident(server.process.pid)
@@ -168,7 +168,7 @@ def measure(chosen, number):
 
 
 def bare_tcp(limits, number):
-    """Calls a second."""
+    """Returns calls per second."""
     server_cpu, client_cpu = cpus()
     run = subprocess.run([limits, "tcp-connections", str(client_cpu), str(server_cpu), str(number)],
                          capture_output=True, text=True)
@@ -179,7 +179,7 @@ def bare_tcp(limits, number):
 
 
 def per_connection(round_, m, when, what):
-    """Bytes beyond those that the round's smallest number took; None of that itself."""
+    """Returns the bytes per connection beyond the round's smallest number; None for that number itself."""
     first = round_[0]
     if m["connections"] == first["connections"]:
         return None
@@ -188,7 +188,7 @@ def per_connection(round_, m, when, what):
 
 
 def figures(round_):
-    """Of one round: a row for each number of connections."""
+    """Returns the figures of one round: a row for each number of connections."""
     rows = []
     for m in round_:
         everybody, few = m["runs"]
@@ -225,7 +225,7 @@ def medians(rounds):
 
 
 def ratios(rounds):
-    """Within a round, of the largest number: medians of the rounds."""
+    """Returns the ratios of the largest number to others, each within a round: medians of the rounds."""
     def of(rows, number):
         return next((r for r in rows if r["connections"] == number), None)
 

@@ -1,22 +1,22 @@
 #!/usr/bin/env python3
-"""What a working copy's changes can affect, for scripts/run-tests.sh --changed.
+"""Finds what a working copy's changes can affect, for scripts/run-tests.sh --changed.
 
     affected.py BUILD_DIRECTORY [COMMIT]
 
-Compares the working copy, files that git does not know yet included, with COMMIT: without one, with
-where HEAD left origin/main, or HEAD. Prints a line for each choice, with tabs:
+Compares the working copy, including untracked files, with COMMIT; the default is the merge base of HEAD
+and origin/main, or HEAD without origin/main. Prints a line for each choice, separated by tabs:
 
     since    COMMIT
     suite    NAME     why     a suite of run-tests.sh that takes seconds
     header   FILE     why     to be compiled alone
     target   FILE     why     a program of the build directory, to be built
     test     NAME     why     one of the build directory's tests
-    elsewhere NAME    why     a suite for which somebody has to ask
+    elsewhere NAME    why     a suite that has to be asked for
 
-A test is chosen if a changed file is among the files that it is made of, or if its own files include
-something of the changed part of the library. client and server are, for everything in the library:
-all of it meets there. The build directory need not be built, but what includes a changed header
-is known from the last build only; without one a header of test/ stands for its folder.
+A test is chosen if it is built from a changed file, or if its own files include a header of the changed
+part of the library. The tests client and server are chosen for every change of the library, because they
+use all parts together. The build directory need not be built, but which files include a changed header is
+known from the last build only; without one, a changed header of test/ chooses the tests of its folder.
 """
 import re
 import subprocess
@@ -67,8 +67,8 @@ def changed_files(commit):
 
 
 class Test:
-    """A test of the build directory: its name, its folder of test/, the files it is made of, and what of
-    the library its own files include."""
+    """A test of the build directory: its name, its folder in test/, the files it is built from, and the
+    headers of the library that its own files include."""
 
     def __init__(self, test, outputs, files):
         self.outputs = outputs
@@ -86,7 +86,7 @@ def in_checkout(path, build):
 
 
 def headers_of(build):
-    """Object file -> the headers of the checkout that it was compiled from, as ninja recorded them."""
+    """Returns object file -> the headers of the checkout that it was compiled from, as ninja recorded them."""
     known, current = {}, None
     for line in run("ninja", "-C", str(build), "-t", "deps").splitlines():
         if ": #deps" in line:
@@ -97,7 +97,7 @@ def headers_of(build):
 
 
 def programs_of(build):
-    """Output -> the files of the checkout that it is made of, and a list of outputs by target."""
+    """Returns output -> the files of the checkout that it is built from, and target -> its outputs."""
     headers = headers_of(build)
     made_of, outputs = {}, {}
     for target in introspected(build, "--targets"):
@@ -124,7 +124,7 @@ def tests_of(build, made_of, outputs):
 
 
 def why_affected(test, name):
-    """Why a change of the file affects the test; None if it does not."""
+    """Returns why a change of the file affects the test, or None if it does not."""
     path = PurePosixPath(name)
     top, folder = path.parts[0], path.parts[1] if len(path.parts) > 1 else ""
     if name in ("meson.build", "meson_options.txt", "test/meson.build", "test/unity.py"):
@@ -144,7 +144,7 @@ def why_affected(test, name):
 def why_of_library(test, path, folder):
     if folder in (test.folder, test.name):
         return "tests that folder"
-    part = folder if path.parts[0] == "lib" else path.parent  # a floor is one, with the folders in it
+    part = folder if path.parts[0] == "lib" else path.parent  # a floor and the folders in it are one part
     if path.parts[:2] == ("lib", "include"):
         if "/".join(path.parts[2:]) in test.includes:
             return "includes it"

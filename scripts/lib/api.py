@@ -22,7 +22,7 @@ class Symbol:
 
 
 def run_doxygen(*settings):
-    """Runs it over the headers; what it complains about."""
+    """Runs doxygen over the headers; returns its warnings."""
     config = "\n".join(["@INCLUDE = doc/Doxyfile", *settings])
     try:
         run = subprocess.run(["doxygen", "-"], input=config, cwd=ROOT, capture_output=True, text=True)
@@ -34,7 +34,7 @@ def run_doxygen(*settings):
 
 
 def symbols():
-    """All that is public in the headers: of namespaces, of classes, and macros."""
+    """Returns everything public in the headers: members of namespaces and classes, and macros."""
     with tempfile.TemporaryDirectory() as folder:
         run_doxygen(f"OUTPUT_DIRECTORY = {folder}", "GENERATE_XML = YES", "XML_PROGRAMLISTING = NO")
         found = set()

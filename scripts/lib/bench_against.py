@@ -8,7 +8,7 @@ import tempfile
 
 import output
 
-# Title, URI, options, and which figure of a run counts: calls a second, or the median round trip.
+# Title, URI, options, and the figure of a run that is compared: calls per second, or the median round trip.
 CASES = [(f"{driver} {title}", uri, options, figure)
          for driver, uri in (("shm", "--self"), ("iwarp", "--self=iwarp://127.0.0.1:20051"))
          for title, options, figure in (
@@ -40,8 +40,8 @@ def arguments():
 
 
 def measure(program, uri, options, figure, seconds):
-    """Calls a second, or round trips a second (always more is better); and how long a cache line took from
-    CPU to CPU and back meanwhile, in ns, if that testrpc says so."""
+    """Returns calls or round trips per second (more is always better), and how long a cache line took from
+    CPU to CPU and back meanwhile, in ns, if that testrpc reports it."""
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         command = [program, uri, *options, "--duration", str(seconds), "--json", file.name]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60 + 10 * seconds)

@@ -1,4 +1,4 @@
-"""Runs RRDK's testrpc and what others use in turns: see scripts/bench-peers.sh."""
+"""Runs RRDK's testrpc and other software in turns: see scripts/bench-peers.sh."""
 import argparse
 import json
 import os
@@ -11,13 +11,13 @@ from pathlib import Path
 
 import output
 
-PORT = 13480  # UCX's and libfabric's, of the processes that measure
+PORT = 13480  # of the processes of UCX and libfabric
 SMALL = 64  # bytes: a null call has 68, its reply 52
 PATIENCE = 60
 
 
 class Failed(Exception):
-    """Why a peer could not be measured."""
+    """Says why a peer could not be measured."""
 
 
 def arguments():
@@ -51,7 +51,7 @@ def run(command, **options):
 
 
 class Machine:
-    """How each of them is run; every measurement gives one number."""
+    """Runs the programs; every measurement returns one number."""
 
     def __init__(self, args):
         self.build, self.seconds, (self.server, self.client) = args.build, args.seconds, args.cpus
@@ -76,7 +76,7 @@ class Machine:
                 "GB/s": result["bytes_per_s"] / 1e9}[figure]
 
     def beside(self, server, client, environment=None):
-        """What the client prints, each on its CPU."""
+        """Runs a server and a client, each on its CPU; returns the client's output."""
         def pinned(cpu, command):
             return ["taskset", "-c", *map(str, [cpu, *command])]
         with subprocess.Popen(pinned(self.server, server), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -109,18 +109,18 @@ class Machine:
 
     @staticmethod
     def wait_for(port):
-        """Until somebody listens; a connection would disturb, so the kernel's table is read."""
+        """Waits until a process listens. Reads the kernel's table, since connecting would disturb the server."""
         wanted = f":{port:04X} "
         for _ in range(500):
             rows = [row for name in ("tcp", "tcp6") for row in open(f"/proc/net/{name}", encoding="ascii")]
             if any(wanted in row.split(" 0A ")[0] for row in rows if " 0A " in row):
                 return
             time.sleep(0.01)
-        raise Failed(f"nobody listens on port {port}")
+        raise Failed(f"no process listens on port {port}")
 
 
 def cases(m):
-    """Title, unit, whether more is better, and who is measured: ours first."""
+    """Returns title, unit, whether more is better, and what is measured, RRDK first."""
     null, read = ("--engine", "null", "--window"), ("--engine", "read", "--size", "1M", "--window")
     return [
         ("shared memory: round trip", "us", False, {
@@ -148,7 +148,7 @@ def cases(m):
 
 
 def measure(contenders, rounds):
-    """Name -> its figures, a round after the other, or why there are none."""
+    """Returns name -> its figures, one per round, or why it could not be measured."""
     results = {name: [] for name in contenders}
     for _ in range(rounds):
         for name, once in contenders.items():

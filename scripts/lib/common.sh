@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Shared by the scripts; to be sourced. Gives them the checkout's root and a few words to speak with.
+# Shared by the scripts; to be sourced. Provides the checkout's root and functions for messages.
 
 root=$(cd -P -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
 
@@ -13,8 +13,7 @@ die() {
 # usage: prints the head comment of the calling script, which is its manual.
 usage() { awk 'NR > 1 && !/^#/ { exit } NR > 1 { sub(/^# ?/, ""); print }' "$0"; }
 
-# build_tool NAME: builds build-tests/NAME/test/NAME/NAME, a program of its own; says nothing unless
-# that fails.
+# build_tool NAME: builds the program build-tests/NAME/test/NAME/NAME; prints only errors.
 build_tool() {
   local build=$root/build-tests/$1 log=$root/build-tests/$1.log
   mkdir -p "$root/build-tests"
@@ -25,8 +24,8 @@ build_tool() {
   } >"$log" 2>&1 || { tail -n 30 "$log"; die "the build failed; its log is $log"; }
 }
 
-# hugepages_note: says on which pages the programs will run, and how to get better ones. Never
-# changes the setting: it takes memory away from everything else on the machine.
+# hugepages_note: says which pages the programs will use, and how to get better ones. Never changes the
+# setting, because hugepages take memory away from everything else on the machine.
 hugepages_note() {
   local free
   free=$(awk '/^HugePages_Free:/ { print $2 }' /proc/meminfo)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whether meson has set up a build directory as is wanted, by its own records. Exit status 0: yes.
+"""Checks by meson's records whether a build directory is set up as requested. Exit status 0: it is.
 
     configured.py DIRECTORY CC CXX MESON_SETUP_OPTIONS...
 
@@ -18,7 +18,7 @@ COMPILER = re.compile(r'^(?:C|C\+\+) compiler for the host machine: (?:\S*ccache
 
 
 def wanted_options(words):
-    """--werror -Dname=value --name=value, as meson writes them down."""
+    """Returns options such as --werror, -Dname=value and --name=value in the form of meson's records."""
     options = {}
     for word in words:
         name, _, value = re.sub("^(--|-D)", "", word).partition("=")

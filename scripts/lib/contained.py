@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Runs a command and leaves nothing of it behind, whatever it started and however it ends:
+"""Runs a command and ends everything that it started, however it ends:
 
     contained.py SECONDS COMMAND...
 
-Ends with the command's status: 124 if it took more than so many seconds, 128 + N if signal N ended
-it. On SIGTERM, SIGINT or SIGHUP, or when the process that started this one ends, the command and its
-descendants are ended too: they are asked to (SIGTERM), and killed if they have not ended a little later.
-The same happens to descendants that are still running when the command has ended by itself, whatever
+Ends with the command's status: 124 if it took more than SECONDS, 128 + N if signal N ended it. On
+SIGTERM, SIGINT or SIGHUP, or when the process that started this one ends, the command and its
+descendants are ended too: they get SIGTERM, and SIGKILL if they have not ended after GRACE_SECONDS.
+Descendants that still run when the command has ended by itself are ended in the same way, whatever
 session they are in.
 """
 import ctypes
@@ -22,7 +22,7 @@ ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def descendants():
-    """Of this process. Orphans among them are its children, since it is their subreaper."""
+    """Returns the descendants of this process. Orphans are its children, since it is their subreaper."""
     children = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -42,7 +42,7 @@ def descendants():
 
 
 def signal_all(number):
-    """Returns whether there was anybody."""
+    """Signals all descendants; returns whether there were any."""
     there = descendants()
     for pid in there:
         try:
@@ -53,7 +53,7 @@ def signal_all(number):
 
 
 def reap():
-    """The statuses of children that have ended, by process id."""
+    """Returns the statuses of children that have ended, by process id."""
     ended = {}
     try:
         while (found := os.waitpid(-1, os.WNOHANG))[0]:
@@ -80,11 +80,11 @@ def start(command):
     if child:
         return child
     for number in (*ASKING, signal.SIGQUIT, signal.SIGPIPE):
-        signal.signal(number, signal.SIG_DFL)  # a shell's background jobs ignore some, and so would the tests
+        signal.signal(number, signal.SIG_DFL)  # a shell's background jobs ignore some, and tests would inherit that
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     os.setsid()  # so the terminal's Ctrl-C reaches it through this process only
     if (niceness := os.nice(0)) > 0:
-        try:  # Where the kernel groups tasks by session, it is the group's that counts.
+        try:  # If the kernel groups tasks by session, the group's niceness counts.
             Path("/proc/self/autogroup").write_text(str(niceness), encoding="ascii")
         except OSError:
             pass
@@ -99,7 +99,7 @@ def main():
     limit, command = float(sys.argv[1]), sys.argv[2:]
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD, *ASKING])
     for number in ASKING:
-        signal.signal(number, signal.SIG_DFL)  # what is ignored does not wait to be looked at
+        signal.signal(number, signal.SIG_DFL)  # an ignored signal would never become pending
     parent = os.getppid()
     libc = ctypes.CDLL(None)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -7,25 +7,25 @@ MORE_CPUS = "# a host, guest or container with more CPUs"
 
 
 def mask(cpus):
-    """As the kernel has it: in hexadecimal, a comma after each 32 CPUs."""
+    """Returns the mask in the kernel's format: hexadecimal, with a comma after each 32 CPUs."""
     digits = f"{sum(1 << cpu for cpu in cpus):x}"
     digits = digits.zfill(-(-len(digits) // 8) * 8)
     return ",".join(digits[i:i + 8] for i in range(0, len(digits), 8))
 
 
 def each_cpu(host, wanted, path):
-    """{CPU: text} of those that have the file."""
+    """Returns {CPU: text} for the CPUs that have the file."""
     return {cpu: text for cpu in wanted.cpus if (text := host.find(f"{CPU}/cpu{cpu}/{path}"))}
 
 
 def but_one(host, wanted):
-    """The CPUs that are to poll, for --cpus and the like; if these are all, without the first."""
+    """Returns the CPUs that are to poll, for --cpus and similar options; without the first if these are all."""
     chosen = set(wanted.cpus) & set(host.online)
     return ranges(chosen - {host.online[0]} if len(chosen) == len(host.online) else chosen)
 
 
 def boot_with(host, wanted, words):
-    """Parameters of the kernel; CPUS is where those go that are to poll."""
+    """Returns how to add parameters to the kernel's command line; CPUS stands for the CPUs that are to poll."""
     if len(host.online) == 1:
         return [MORE_CPUS]
     return ["# on the kernel's command line (/etc/default/grub, update-grub), then reboot:",
@@ -51,11 +51,11 @@ def usable(host, wanted):
         text += f", programs start on {ranges(host.affinity)}"
     lacking = set(wanted.cpus) - set(host.allowed)
     if lacking:
-        return bad(f"not {ranges(lacking)}: {text}", "threads can not be pinned there",
+        return bad(f"not {ranges(lacking)}: {text}", "threads cannot be pinned there",
                    f"# others: --cpus {ranges(host.allowed)}; or widen the cpuset (docker --cpuset-cpus)")
     if len(host.allowed) == 1:
         return worse(f"{text}: only one",
-                     "client, server and all else take turns: a call takes as long as each of them may run",
+                     "client, server and everything else take turns: a call waits for the time slices of the others",
                      MORE_CPUS)
     return good(text)
 
@@ -77,12 +77,12 @@ def tick(host, wanted):
         return good(f"stopped on CPU {ranges(wanted.cpus)} while one thread runs there")
     costs = "the kernel takes some microseconds of a polling CPU, 100 to 1000 times a second"
     if not host.exists(f"{CPU}/nohz_full"):
-        return worse("this kernel can not stop it", costs, "# a kernel with CONFIG_NO_HZ_FULL")
+        return worse("this kernel cannot stop it", costs, "# a kernel with CONFIG_NO_HZ_FULL")
     return worse(f"not stopped on CPU {ranges(ticking)}", costs, *boot_with(host, wanted, "nohz_full=CPUS"))
 
 
 def interrupts_at(host, cpus):
-    """Names of those that came to these CPUs and may come again; the most frequent first."""
+    """Returns the names of interrupts that came to these CPUs and may come again, the most frequent first."""
     lines = host.find("/proc/interrupts").splitlines() or [""]
     columns = [int(n) for n in re.findall(r"CPU(\d+)", lines[0])]
     found = []
@@ -124,7 +124,7 @@ def siblings(host, wanted):
     shared = [ranges(core) for core in sorted(cores) if len(set(core) & set(wanted.cpus)) > 1]
     if shared:
         return worse(f"of one core: {', '.join(shared[:8])}{', ...' if len(shared) > 8 else ''}",
-                     "threads that poll on one core get about half of it each",
+                     "threads that poll on one core get about half of its speed each",
                      f"# one of each core: --cpus {ranges({core[0] for core in cores})}")
     others = {cpu for core in cores for cpu in core} - set(wanted.cpus) - set(host.isolated)
     if others:

@@ -16,12 +16,12 @@ DEFAULT_PORT = 20049
 CPU = "/sys/devices/system/cpu"
 NODE = "/sys/devices/system/node"
 INFINIBAND = "/sys/class/infiniband"
-# Reading a file ends so where what it tells of is not there.
+# The errors of reading a file whose subject does not exist.
 ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.EINVAL, errno.ENODEV, errno.ESRCH, errno.EOPNOTSUPP}
 
 
 class Unreadable(Exception):
-    """Why something could not be found out, with the file's name."""
+    """Says why something could not be determined, with the file's name."""
 
 
 @dataclasses.dataclass
@@ -51,7 +51,7 @@ def unknown(why):
 
 
 def parse_cpus(text):
-    """[0, 1, 2, 8] of "0-2,8"; None if it is no such list."""
+    """Returns [0, 1, 2, 8] for "0-2,8", or None if it is not such a list."""
     cpus = set()
     for part in filter(None, text.split(",")):
         bounds = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", part.strip())
@@ -82,7 +82,7 @@ def size(number):
 
 
 class Host:
-    """All that checks look at. Tests give it another root."""
+    """Everything that checks look at. Tests give it another root."""
 
     def __init__(self, root="/"):
         self.root = root
@@ -91,7 +91,7 @@ class Host:
         return os.path.join(self.root, path.lstrip("/"))
 
     def find(self, path):
-        """The file's text; empty if there is no such file."""
+        """Returns the file's text, empty if there is no such file."""
         try:
             return Path(self.at(path)).read_text(errors="replace").strip()
         except OSError as error:
@@ -100,19 +100,19 @@ class Host:
             raise Unreadable(f"{path}: {error.strerror}") from error
 
     def numbers(self, path, how_many=1):
-        """At least so many."""
+        """Returns the file's numbers; raises Unreadable if there are fewer than `how_many`."""
         found = re.findall(r"\d+", self.find(path))
         if len(found) < how_many:
             raise Unreadable(f"{path} is not there, or has less than {how_many} number{'s' * (how_many > 1)}")
         return [int(n) for n in found]
 
     def fields(self, path):
-        """Of a file with lines such as "Name: 17 kB"."""
+        """Returns the numbers of a file with lines such as "Name: 17 kB", by name."""
         lines = re.findall(r"^([\w()]+):?\s+(\d+)", self.find(path), re.M)
         return {name: int(value) for name, value in lines}
 
     def cpu_list(self, path):
-        """Empty if it is not there, or says "(null)"."""
+        """Returns the file's CPUs; empty if the file does not exist or says "(null)"."""
         return parse_cpus(self.find(path)) or []
 
     def names(self, folder, pattern=""):
@@ -141,7 +141,7 @@ class Host:
         return None
 
     def space(self, folder):
-        """Bytes of its file system; None if it is not there."""
+        """Returns the bytes of the folder's file system, or None if the folder does not exist."""
         if not self.exists(folder):
             return None
         of = os.statvfs(self.at(folder))
@@ -156,7 +156,7 @@ class Host:
 
     @functools.cached_property
     def allowed(self):
-        """CPUs that the cpuset leaves. The affinity that a process starts with it can change itself."""
+        """The CPUs of the cpuset. A process can change its initial affinity, but not these."""
         for name in ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"):
             for _, text in self.limits("cpuset", name):
                 if cpus := set(parse_cpus(text) or []) & set(self.online):
@@ -200,7 +200,7 @@ class Host:
         return bool(re.fullmatch("[0-9a-f]+", bits)) and int(bits, 16) >> bit & 1 == 1
 
     def rlimit(self, name):
-        """Soft and hard."""
+        """Returns the soft and the hard limit."""
         text = self.find("/proc/self/limits")
         line = re.search(rf"^{name}\s+(\d+|unlimited)\s+(\d+|unlimited)", text, re.M)
         if not line:
@@ -208,8 +208,8 @@ class Host:
         return [math.inf if value == "unlimited" else int(value) for value in line.groups()]
 
     def limits(self, controller, name):
-        """[(folder, text of the file `name`)] of this process's cgroup and of those above it. In a
-        container the path may begin above what can be seen; then only the root's counts."""
+        """Returns [(folder, text of the file `name`)] of this process's cgroup and of those above it. In a
+        container the path may begin above what is visible; then only the root's limit counts."""
         found = {}
         for controllers, path in re.findall(r"^\d+:([^:]*):/?(.*)$", self.find("/proc/self/cgroup"), re.M):
             tops = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"]
@@ -224,14 +224,14 @@ class Host:
         return list(found.items())
 
     def least(self, controller, *names):
-        """(limit, folder, name) of the narrowest; None: there is no limit."""
+        """Returns (limit, folder, name) of the lowest limit, or None if there is no limit."""
         return min(((int(text), folder, name) for name in names
                     for folder, text in self.limits(controller, name)
                     if text.isdecimal() and int(text) < 1 << 60), default=None)
 
     @functools.cached_property
     def shares(self):
-        """{CPU: (busy just now, stolen just now, stolen since boot)}, as parts of the time."""
+        """Returns {CPU: (busy just now, stolen just now, stolen since boot)}, as fractions of the time."""
         def times():
             return {int(cpu): [int(n) for n in rest.split()] for cpu, rest in
                     re.findall(r"^cpu(\d+)((?: \d+){8})", self.find("/proc/stat"), re.M)}
@@ -258,15 +258,15 @@ class Host:
         return str(address) in v4 or address.packed.hex() in v6
 
     def has_route(self, address):
-        """None: not known."""
+        """Returns whether there is a route to the address, or None if that is not known."""
         routes = [line.split() for line in self.find("/proc/net/route").splitlines()[1:]]
         if address.version != 4 or not self.exists("/proc/net/route"):
             return None
-        number = int.from_bytes(address.packed, "little")  # as the file has them
+        number = int.from_bytes(address.packed, "little")  # the file's byte order
         return any(len(route) > 7 and number & int(route[7], 16) == int(route[1], 16) for route in routes)
 
     def listeners(self, port):
-        """[(address, inode)] of TCP sockets that listen there."""
+        """Returns [(address, inode)] of the TCP sockets that listen at the port."""
         found = []
         pattern = r"^ *\d+: ([0-9A-F]{8}|[0-9A-F]{32}):%04X \S+ 0A (?:\S+ +){5}(\d+)" % port
         for path in ("/proc/net/tcp", "/proc/net/tcp6"):
@@ -283,7 +283,7 @@ class Host:
                 if any(os.readlink(f"{folder}/{fd}") == f"socket:[{inode}]" for fd in os.listdir(folder)):
                     return f"{self.find(f'/proc/{pid}/comm')} (process {pid})"
             except (PermissionError, FileNotFoundError, ProcessLookupError):
-                continue  # another user's, or it has just ended
+                continue  # another user's process, or one that has just ended
         return "the kernel, or a process of another user"
 
     def runs(self, program):
@@ -301,7 +301,7 @@ class Uri:
 
 @dataclasses.dataclass
 class Wanted:
-    """What the host is to be good for."""
+    """What the host is to be used for."""
     cpus: list
     connections: int = 1024
     memory: int | None = None
@@ -314,15 +314,15 @@ class Wanted:
 
     @property
     def bytes(self):
-        return self.memory or 64 * MIB  # from so many on RRDK takes hugepages of its own accord
+        return self.memory or 64 * MIB  # RRDK uses hugepages by default for this size and more
 
     @property
     def for_verbs(self):
-        """What only verbs: needs and is missing, is only bad if verbs: is asked for."""
+        """The kind of finding for something that only verbs: needs: bad if verbs: is asked for, else worse."""
         return bad if self.scheme == "verbs" else worse
 
 
-CHECKS = []  # (subject, name, function): the function returns a Finding or a list of them
+CHECKS = []  # (subject, name, function): the function returns a Finding or a list of Findings
 
 
 def check(subject, name):

@@ -52,7 +52,7 @@ def node_hugepages(host, wanted):
 
 
 def refused(host, wanted, room):
-    """Whether a budget is too much for so many bytes of ordinary memory; hugepages are not of those."""
+    """Returns whether RRDK would refuse the budget: neither free hugepages nor `room` bytes hold it."""
     info = host.fields("/proc/meminfo")
     in_hugepages = info.get("HugePages_Free", 0) * info.get("Hugepagesize", 0) << 10
     return in_hugepages < wanted.bytes and room * 31 // 32 < wanted.bytes  # RRDK spares a 32nd
@@ -86,7 +86,7 @@ def locked_memory(host, wanted):
         return good(f"{size(soft)} may be locked")
     return wanted.for_verbs(
         f"{size(soft)} may be locked (hard limit {size(hard)}); {size(wanted.bytes)} wanted",
-        "verbs: can not register its buffers", "ulimit -l unlimited  # in the shell that starts RRDK",
+        "verbs: cannot register its buffers", "ulimit -l unlimited  # in the shell that starts RRDK",
         "# to stay: memlock in /etc/security/limits.conf, LimitMEMLOCK=infinity in a systemd unit, "
         "docker run --ulimit memlock=-1")
 
@@ -179,7 +179,7 @@ def process_limit(host, wanted):
     used, needed = host.numbers(f"{least[1]}/pids.current")[0], len(wanted.cpus) + 16
     if least[0] - used >= needed:
         return good(f"{used} of {least[0]}")
-    return bad(f"{used} of {least[0]}; {needed} more wanted", "threads can not be started",
+    return bad(f"{used} of {least[0]}; {needed} more wanted", "threads cannot be started",
                f"echo {used + 4 * needed} >{least[1]}/pids.max  # docker update --pids-limit")
 
 

@@ -35,7 +35,7 @@ def descriptors(host, wanted):
 
 
 def address_of(uri):
-    """None: a name, which would have to be looked up."""
+    """Returns the URI's address, or None if the host is a name, which would have to be looked up."""
     try:
         return ipaddress.ip_address({"localhost": "127.0.0.1"}.get(uri.host, uri.host.split("%")[0]))
     except ValueError:
@@ -59,19 +59,19 @@ def socket(host, wanted):
     here = os.path.abspath(path)
     folder = os.path.dirname(here)
     if not host.exists(folder):
-        return bad(f"{folder} is not there", "a server can not listen there", f"mkdir -p {shlex.quote(folder)}")
+        return bad(f"{folder} is not there", "a server cannot listen there", f"mkdir -p {shlex.quote(folder)}")
     if host.exists(here):
         if host.is_socket(here):
             return good(f"{path} is there")
-        return bad(f"{path} is there, and is no socket", "a server does not take its place, a client can not connect",
+        return bad(f"{path} exists and is not a socket", "a server does not replace it, and a client cannot connect",
                    "# choose another path, or remove it")
     if not host.may_use(folder):
-        return bad(f"{folder} is not ours to write", "a server can not listen there", "# choose another folder")
+        return bad(f"{folder} is not ours to write", "a server cannot listen there", "# choose another folder")
     return good(f"{path} is free")
 
 
 def is_cut_off(host, address):
-    """What is wrong if nothing can reach this address from here."""
+    """Returns what is wrong if this address cannot be reached from here."""
     if address.is_loopback:
         own = ipaddress.ip_address("127.0.0.1") if address.version == 4 else address
         if host.exists("/proc/net/fib_trie") and not host.has_address(own):
@@ -100,7 +100,7 @@ def port(host, wanted):
     number = wanted.uri.port if wanted.uri else DEFAULT_PORT
     first = host.find("/proc/sys/net/ipv4/ip_unprivileged_port_start")
     if number and first.isdecimal() and number < int(first) and not host.has_capability(BIND_SERVICE):
-        return bad(f"{number} is for root, as all below {first}", "a server can not listen there",
+        return bad(f"{number} is for root, as all below {first}", "a server cannot listen there",
                    f"sysctl -w net.ipv4.ip_unprivileged_port_start={number}")
     holders = [inode for at, inode in host.listeners(number)
                if at == address or at.is_unspecified or address.is_unspecified]
@@ -109,8 +109,8 @@ def port(host, wanted):
     text = f"{number} is taken by {host.owner(holders[0])}"
     mend = "# end that process, or choose another port"
     if wanted.uri and address.is_unspecified:
-        return bad(text, "a server can not listen there", mend)
-    return worse(text, "another server can not listen there; all is well if this one is to be called", mend)
+        return bad(text, "a server cannot listen there", mend)
+    return worse(text, "another server cannot listen there; all is well if this one is to be called", mend)
 
 
 @check("network", "listen queue")
@@ -150,7 +150,7 @@ def rpcbind(host, wanted):
     text = f"listens at port 111, but not at {path}" if host.listeners(111) else "does not run"
     if not wanted.rpcbind:
         return good(f"{text}; only --rpcbind needs it")
-    return bad(text, "a server can not register: its clients have to be told its port",
+    return bad(text, "a server cannot register: its clients need to know its port",
                "apt-get install rpcbind && systemctl enable --now rpcbind.socket",
                f"# in a container: docker run -v {path}:{path}")
 
@@ -203,12 +203,12 @@ def devices(host, wanted):
     if not ports and wanted.scheme != "verbs":
         return good("none; shm: and iwarp: work at once, without any")
     if not ports:
-        return bad("none", "verbs: can not be used",
+        return bad("none", "verbs: cannot be used",
                    "# load a device's driver (modprobe mlx5_ib), or make a software device on an interface:",
                    "rdma link add rxe0 type rxe netdev eth0")
     asked = wanted.uri.device if wanted.scheme == "verbs" else None
     if asked and asked not in ports:
-        return bad(f"{asked} is not there", "the URI can not be used", f"# there are: {', '.join(ports)}")
+        return bad(f"{asked} is not there", "the URI cannot be used", f"# there are: {', '.join(ports)}")
     findings = []
     for name, of in ports.items():
         kind, model, board, firmware = (host.find(f"{INFINIBAND}/{name}/{file}")
@@ -228,7 +228,7 @@ def device_files(host, wanted):
         return []
     verbs = host.names("/sys/class/infiniband_verbs", r"uverbs\d+$") or ["uverbs0"]
     files = [f"/dev/infiniband/{name}" for name in ["rdma_cm", *verbs]]
-    costs = "programs can not use the devices"
+    costs = "programs cannot use the devices"
     if absent := [path for path in files if not host.exists(path)]:
         return wanted.for_verbs(f"not there: {', '.join(absent)}", costs, "modprobe -a ib_uverbs rdma_ucm",
                                 "# in a container: docker run --device=/dev/infiniband")

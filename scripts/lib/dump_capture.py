@@ -1,10 +1,10 @@
-"""A capture as a file of packets, and what they carry: the layers below RDMA.
+"""Reads the packets of a capture file, and the layers below RDMA.
 
     file      pcap and pcapng, either byte order; Ethernet, raw IP, Linux cooked
     network   IPv4 and IPv6
 
-Here is also what dump_roce.py and dump_iwarp.py share: the events that both make of packets, the link that
-they belong to, and messages that come in pieces.
+Also defines what dump_roce.py and dump_iwarp.py share: the events that both make of packets, the link that
+the events belong to, and messages that arrive in pieces.
 """
 import contextlib
 import gzip
@@ -21,11 +21,11 @@ READS = 256  # that wait for their data, of one direction of a link
 
 
 class BadFile(Exception):
-    """The file is no capture, or not from here on."""
+    """The file is not a capture, or is damaged from here on."""
 
 
 class CutShort(BadFile):
-    """It ends before its last packet does, as when whoever captured was killed."""
+    """The file ends within its last packet, as when the capturing process was killed."""
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class Packet:
     data: bytes
     length: int  # on the wire
     section: int = 0  # of a pcapng file
-    ours: bool = False  # made by RRDK itself: messages, each framed as RoCEv2 would
+    ours: bool = False  # captured by RRDK itself: messages, each framed as a RoCEv2 packet
     interface: str = ""
     comment: str = ""
 
@@ -47,13 +47,13 @@ class Event:
     side: int  # whose it is
     frame: int
     time: int
-    data: bytes = b""  # as much of it as the capture has
+    data: bytes = b""  # the part that the capture contains
     length: int = 0
 
 
 @dataclass(slots=True)
 class Opened(Event):
-    """One end has said so."""
+    """One end has reported the connection as open."""
 
 
 @dataclass(slots=True)
@@ -72,8 +72,8 @@ class Read(Event):
     """A Request: `length` bytes of the other end's memory."""
     handle: int = 0
     offset: int = 0
-    sink: tuple = ()  # iWARP's, by which Responses find it
-    owner: object = None  # for who looks at the events
+    sink: tuple = ()  # iWARP's, by which Responses are matched
+    owner: object = None  # for the user of the events
 
 
 @dataclass(slots=True)
@@ -94,19 +94,19 @@ class Damaged(Event):
 
 @dataclass(slots=True)
 class Closed(Event):
-    """The link's last."""
+    """The link's last event."""
 
 
 @dataclass(slots=True)
 class Link:
-    """A connection. Its side 0 connected, where the capture says who did."""
+    """A connection. Side 0 is the end that connected, if the capture shows which one did."""
     number: int
     transport: str
     ends: tuple
     frame: int
     client: int | None = None  # a side
     whole: bool = False  # the capture has it from its beginning
-    one_sided: bool = False  # and only one direction is there
+    one_sided: bool = False  # the capture contains only one direction
     shows_rdma: bool = True  # RDMA Writes and Reads of both ends
     private: list = field(default_factory=lambda: [None, None])  # by side; None: not seen
     comment: str = ""
@@ -119,7 +119,7 @@ class Link:
 
 # ---- the file
 
-MOST_BYTES = 1 << 24  # of a packet or a block; the rest of a file with more makes no sense
+MOST_BYTES = 1 << 24  # of a packet or a block; a larger length means that the file is damaged
 ETHERNET, RAW_IP, COOKED, COOKED_2 = 1, 101, 113, 276
 GZIP = b"\x1f\x8b"
 LINK_TYPES = (ETHERNET, RAW_IP, COOKED, COOKED_2)
@@ -158,7 +158,7 @@ def packets_of_pcap(file, magic):
 
 
 def blocks(file):
-    """(byte order, type, body) of each block of a pcapng file whose first four bytes are read."""
+    """Yields (byte order, type, body) of each block of a pcapng file whose first four bytes have been read."""
     order, first = "", struct.pack("<I", SECTION)
     while first:
         head = first + exactly(file, 8 - len(first), "a block")
@@ -211,7 +211,7 @@ class Interface:
 
 
 class Sections:
-    """What the packets of a pcapng file mean depends on what came before them."""
+    """Decodes the packets of a pcapng file, whose meaning depends on the blocks before them."""
 
     def __init__(self):
         self.section = self.frame = self.time = 0
@@ -253,8 +253,8 @@ class Sections:
 
 
 def open_capture(path):
-    """A file that can be read twice: what comes through a pipe is kept, and what gzip has packed unpacked. "-" is
-    stdin."""
+    """Opens the capture as a file that can be read twice: a pipe's data are stored, and gzip data unpacked. "-"
+    is stdin."""
     file = sys.stdin.buffer if str(path) == "-" else open(path, "rb")
     if not file.seekable():
         kept = tempfile.TemporaryFile()
@@ -267,7 +267,7 @@ def open_capture(path):
 
 
 def unpacked(read):
-    """Of a generator that reads what may be packed: its faults are the file's."""
+    """Wraps a generator that may read gzip data, and reports errors of unpacking as faults of the file."""
     def generator(file):
         try:
             yield from read(file)
@@ -301,7 +301,7 @@ def packets_of(file):
 
 @unpacked
 def drops(file):
-    """How many packets are missing, in the words of who captured them."""
+    """Yields the numbers of missing packets that the capturing program reports."""
     file.seek(0)
     if file.read(4) != struct.pack("<I", SECTION):
         return
@@ -312,13 +312,13 @@ def drops(file):
 
 
 def dropped(file):
-    """All of them: the last words stand at the end of the file."""
+    """Counts the dropped packets of the whole file, since the final counts are at its end."""
     count = 0
     try:
         for more in drops(file):
             count += more
     except BadFile:
-        pass  # packets() says so where it comes to it
+        pass  # packets() reports the fault when it gets there
     return count
 
 
@@ -339,7 +339,7 @@ class Datagram:
 
 
 def network_layer(packet):
-    """(ethertype, where the IP header begins)."""
+    """Returns (ethertype, offset of the IP header)."""
     data = packet.data
     if packet.link_type == RAW_IP:
         return (IPV6 if data[:1] and data[0] >> 4 == 6 else IPV4), 0
@@ -351,7 +351,7 @@ def network_layer(packet):
 
 
 def datagram(packet):
-    """None: no IP, or a fragment."""
+    """Returns the packet's datagram, or None if it is not IP or is a fragment."""
     kind, at = network_layer(packet)
     data = packet.data
     if kind == IPV4 and len(data) >= at + 20 and data[at] >> 4 == 4:
@@ -380,7 +380,7 @@ def shown(address, port=None):
 
 
 class Message:
-    """The bytes of one that comes in pieces: as many as are there, without a hole."""
+    """Collects a message that arrives in pieces: the bytes before the first hole."""
     __slots__ = ("data", "length")
 
     def __init__(self):

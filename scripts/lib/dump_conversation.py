@@ -1,9 +1,9 @@
-"""One connection, followed: what becomes of each call, and which rules of dump_rules.py are broken.
+"""Follows one connection: what becomes of each call, and which rules of dump_rules.py are broken.
 
-A Conversation takes the events of one connection (dump_frames.py) and hands out a record, a dict, for each
-call when it is over, for each transport property message, and for each breach that belongs to no call. What
-a rule needs to know and the capture does not show (the beginning of a connection, packets that were dropped,
-RDMA operations of the other end), it takes to be right.
+A Conversation takes the events of one connection (dump_frames.py) and emits a record, a dict, for each call
+when it is over, for each transport property message, and for each breach that belongs to no call. If a rule
+depends on something that the capture does not show (the beginning of a connection, packets that were dropped,
+RDMA operations of the other end), the rule counts as kept.
 """
 from collections import Counter
 
@@ -15,14 +15,14 @@ from lib.dump_rules import INLINE, NONE, RULES, Agreements, Call, Calls, End, Se
 
 MOST_WAITING, HEAD = 65536, 512  # calls, bytes of a long message
 
-# Of version 1, draft-00, draft-04.
+# The rules of version 1, draft-00, draft-04.
 PAYLOAD = {VERSION_1: "V1-HDR-12", DRAFT_00: "V2D0-HDR-06", DRAFT_04: "V2D4-HDR-06"}
 REPLY_VERSION = {VERSION_1: "V1-HDR-03", DRAFT_00: "V2D0-NEG-09", DRAFT_04: "V2D4-NEG-07", "": "V1-ERR-03"}
 BAD_HEADER = {VERSION_1: "V1-ERR-07", DRAFT_00: "V2D0-ERR-02", DRAFT_04: "V2D4-ERR-07"}
 BAD_PROCEDURE = {VERSION_1: "V1-ERR-10", DRAFT_00: "V2D0-ERR-02", DRAFT_04: "V2D4-ERR-06"}
 FIRST_ALONE = {VERSION_1: "V1-CREDIT-11", DRAFT_00: "V2D0-NEG-02", DRAFT_04: "V2D4-NEG-02"}
 INVAL_PROC = 3
-# For the number of a chunk's segments, what they say, those that got nothing, and pad.
+# The rules for the number of a chunk's segments, their contents, segments that received nothing, and pad.
 WRITE_CHUNK, REPLY_CHUNK = ("V1-WL-06", "V1-WL-03", "V1-WL-05", "V1-PAD-10"), ("V1-RC-12",) * 4
 
 # Bindings (RFC 8267; test/tirpc/perf.x). ELIGIBLE: the procedures with eligible arguments. COUNTED: the programs whose
@@ -32,7 +32,7 @@ ELIGIBLE = {(NFS, 2): (8, 13), (NFS, 3): (7, 10), (NFS, 4): (1,), (PERF, 1): (3,
             **dict.fromkeys([(MOUNT, 1), (MOUNT, 2), (MOUNT, 3), (NFSACL, 2), (NFSACL, 3)], ())}
 COUNTED = ((NFS, 2), (NFS, 3), (PERF, 1))
 NFS3_ATTRIBUTES = 84
-# Whether attributes come before it, and how many bytes besides.
+# Whether attributes come before the count, and how many other bytes.
 RESULTS = {(NFS, 3, 5): (True, 0), (NFS, 3, 6): (True, 8), (PERF, 1, 2): (False, 4)}
 
 
@@ -41,7 +41,7 @@ def padded(length):
 
 
 def holds(segments, event):
-    """The segment that the event's bytes lie in."""
+    """Returns the segment that contains the event's bytes."""
     return next((s for s in segments if s[0] == event.handle and s[2] <= event.offset and
                  event.offset + event.length <= s[2] + s[1]), None)
 
@@ -58,7 +58,7 @@ class Conversation(Agreements):
         self.old = False  # RFC 5666 with its configuration protocol
         self.known = self.told_private = False
         self.foreign, self.versions = 0, set()
-        self.cut = False  # the capture has not all of some header
+        self.cut = False  # some header is incomplete in the capture
         self.misplaced_to = None  # where the last misplaced operation ended
         self.handlers = {
             Opened: self.learn_private, Send: self.take_send, Write: self.take_write, Read: self.take_read,
@@ -67,7 +67,7 @@ class Conversation(Agreements):
 
     def finish(self, call, result, sent=None):
         record = call.record(self.link.number, result, sent)
-        call.sent.payload = None  # calls are remembered, their bytes are not
+        call.sent.payload = None  # calls are remembered without their bytes
         self.emit(record)
 
     # ---- what happens
@@ -137,7 +137,7 @@ class Conversation(Agreements):
     def plausible(self, header):
         return header is not None and bool(header.dialect) and header.kind < len(dump_rpc.KIND_NAMES)
 
-    # Ends that present it speak RPC-over-RDMA, whatever their first message is.
+    # An end that sends this private data speaks RPC-over-RDMA, whatever its first message is.
     def learn_private(self, event):
         if self.told_private or None in self.link.private:
             return
@@ -166,8 +166,9 @@ class Conversation(Agreements):
         if header.kind == MSGP:
             sent.need(self.old, "V1-MSGP-02", "RDMA_MSGP outside of RFC 5666's compatibility mode")
 
-    # Draft-04 has a word for it. In version 1 the RPC message says it, where it can be seen (RFC 8167
-    # section 4.1); of others only a client's are calls, as nobody sends long backward calls.
+    # In draft-04 the header has a field for the direction. In version 1 the RPC message shows it, if it is in
+    # the capture (RFC 8167 section 4.1). Other messages are calls only if a client sends them, since long
+    # backward calls are not used.
     def is_call(self, sent):
         header = sent.header
         if header.is_error():
@@ -309,7 +310,7 @@ class Conversation(Agreements):
             calls.grant(header.credit, sent.time)
             calls.replied = True
 
-    # To no call that waits.
+    # For an answer to no waiting call.
     def check_stranger(self, sent, calls):
         header = sent.header
         if header.xid in self.ends[1 - sent.side].asked:
@@ -353,8 +354,8 @@ class Conversation(Agreements):
     def named(self, header):
         return header.error_name() if header.is_error() else header.kind_name()
 
-    # Only where the caller said that it may be: in version 1 for all calls (RFC 8797 section 4.1), in
-    # draft-04 for this one, and which handle (section 6.2.3).
+    # Invalidation is allowed only if the caller permits it: in version 1 for all calls (RFC 8797 section 4.1),
+    # in draft-04 for this call and a named handle (section 6.2.3).
     def check_invalidation(self, sent, call):
         handle, dialect = sent.invalidates, call.header.dialect
         if handle is None or not call.readable:
@@ -368,7 +369,7 @@ class Conversation(Agreements):
         elif handle not in call.handles():
             sent.breach("PD-28", f"handle {handle:#x}, which is invalidated, is not one of the call")
         elif self.link.private[1 - sent.side] is not None:
-            # Linux's server clears R itself and invalidates, which harms nobody: the caller's R counts.
+            # Linux's server clears R itself and invalidates nevertheless. That is harmless: the caller's R counts.
             found = dump_rpc.private_data(self.link.private[1 - sent.side])
             sent.need(found is not None and found.invalidation(), "PD-27",
                       f"handle {handle:#x} is invalidated, and the caller does not allow it")
@@ -434,7 +435,7 @@ class Conversation(Agreements):
                 sent.need(length in (written, padded(written)), rule,
                           f"{length} bytes are claimed, and {written} were written")
 
-    # What the results of some procedures say of their chunk.
+    # The results of some procedures contain the length of their chunk.
     def check_results(self, sent, call):
         rpc, answer, chunks = call.rpc, sent.rpc, sent.header.writes
         where = RESULTS.get((rpc.program, rpc.version, rpc.procedure)) if rpc and rpc.kind == CALL else None
@@ -477,7 +478,7 @@ class Conversation(Agreements):
             self.old = self.old or (call.rpc.program, call.rpc.procedure) == (CONFIGURATION, CONF_RDMA)
         return rpc.status if rpc and rpc.status else "answered"
 
-    # ---- RDMA operations: made by the end that is called, of what the waiting calls of the other offer
+    # ---- RDMA operations: the called end accesses memory that waiting calls of the other end offer
 
     def take_write(self, event):
         if event.length == 0:  # RFC 6581 section 9: a client may say so that it is ready

@@ -1,19 +1,19 @@
-"""A capture, read as what RDMA connections did: events() yields (Link, event) in the order of the file.
+"""Reads a capture as events of RDMA connections: events() yields (Link, event) in the order of the file.
 
     file      dump_capture.py: pcap and pcapng, IPv4 and IPv6; what the events are
     network   UDP port 4791 is RoCEv2 (dump_roce.py), TCP that begins with MPA is iWARP (dump_iwarp.py)
     events    Opened, Send, Write, Read, Response, Lost, Damaged, Closed
 
-A packet that is not whole in the file loses its end and nothing else: what an event has of its data may be
-less than its length. Nothing here knows RPC-over-RDMA, except that a Send's first word is an XID, by which
-the directions of a connection find each other when nothing else tells.
+If a packet is truncated in the file, only its end is lost: an event's data may be shorter than its length.
+This module does not know RPC-over-RDMA, except that a Send's first word is an XID: it pairs the directions
+of a connection if nothing else does.
 """
 from lib.dump_capture import LINK_TYPES, TCP, UDP, CutShort, datagram, dropped, open_capture, packets_of
 from lib.dump_iwarp import Iwarp
 from lib.dump_roce import Roce
 
 
-STEP_BACK = 10**9  # nanoseconds; packets of several queues come less than that out of order
+STEP_BACK = 10**9  # nanoseconds; packets of several queues are out of order by less than that
 
 
 class Capture:
@@ -23,7 +23,7 @@ class Capture:
         if self.dropped:
             self.notes.append(f"{self.dropped} messages or packets are missing, says who captured them")
         self.frames, self.first, self.last = 0, None, 0
-        self.stepped_back = False  # so that no difference of times means anything
+        self.stepped_back = False  # then differences of times mean nothing
         self.roce, self.iwarp = Roce(self.new_number), Iwarp(self.new_number, self.notes)
 
     def new_number(self):

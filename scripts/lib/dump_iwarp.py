@@ -39,14 +39,14 @@ def crc32c(data):
 
 
 class Stream:
-    """One direction's bytes in order. What the capture lacks of them are zeros, and named a hole."""
+    """One direction's bytes in order. Bytes that the capture lacks are zeros, and recorded as a hole."""
 
     def __init__(self, sequence):
         self.next, self.begin, self.data = sequence, 0, bytearray()  # `begin`: of data, in the stream
         self.holes, self.early, self.early_bytes, self.gaps = [], {}, 0, 0
 
     def add(self, sequence, data, length):
-        """False: what is missing is too much."""
+        """Adds data. Returns False if too much is missing."""
         if self.early_bytes == 0 and sequence == self.next:
             self.append(data, length)
             return True
@@ -80,7 +80,7 @@ class Stream:
                 self.append(data[-ahead:], length + ahead)
 
     def skip(self):
-        """To the next bytes that are there."""
+        """Skips to the next bytes that the capture contains."""
         gap = min(((s - self.next) & TCP_MASK for s in self.early), default=TCP_MASK)
         if gap > WIDEST_GAP:
             return False
@@ -90,7 +90,7 @@ class Stream:
         return True
 
     def acknowledged(self, sequence):
-        """The other end has all before `sequence`: what the capture lacks of it will not come any more."""
+        """The other end has received everything before `sequence`, so bytes missing there will not follow."""
         if not 0 < (sequence - self.next) & TCP_MASK <= WIDEST_GAP:
             return
         while (left := (sequence - self.next) & TCP_MASK) and left < TCP_HALF:
@@ -99,7 +99,7 @@ class Stream:
             self.drain()
 
     def known(self, count):
-        """How many of the next `count` bytes are there before the first hole."""
+        """Returns how many of the next `count` bytes precede the first hole."""
         holes = [max(start - self.begin, 0) for start, end in self.holes if end > self.begin]
         return min(holes + [count, len(self.data)])
 
@@ -131,7 +131,7 @@ class IwarpLink(Link):
 class Iwarp:
     def __init__(self, new_number, notes):
         self.new_number, self.notes = new_number, notes
-        self.halves = {}  # None: nothing that is read here
+        self.halves = {}  # None: a direction that is not iWARP
 
     def take(self, datagram):
         data = datagram.data
@@ -216,7 +216,7 @@ class Iwarp:
             yield from self.segment(half, packet, stream.take(total), known, length)
 
     def begin(self, key, half, packet):
-        """MPA's request or reply. False: more has to come, or it is no iWARP."""
+        """Reads MPA's request or reply. Returns False if it is incomplete or this is not iWARP."""
         stream = half.stream
         start = bytes(stream.data[:MPA_HEADER])
         if not any(k.startswith(start[:16]) for k in MPA_KEYS) or stream.known(MPA_HEADER) < len(start):

@@ -1,7 +1,7 @@
 """RoCEv2: InfiniBand's transport over UDP (its specification, volume 1, chapter 9), and the connection
 management (chapter 12) that says which packets belong together.
 
-Where a capture lacks the management, directions of a connection find each other by what answers what.
+If a capture lacks the management, the directions of a connection are paired by which packet answers which.
 """
 import struct
 from collections import deque
@@ -15,7 +15,7 @@ RRDK_PORT, RRDK_MTU, SMALLEST_MTU, LARGEST_MTU = 0xC000, 4096, 256, 4096
 HELD, BACKLOG = 64, 4096  # packets that wait for an earlier one, for their link
 UNPAIRED = 256  # flows between two addresses that wait for their link
 SEND, WRITE, READ, RESPONSE, ATOMIC = "Send", "Write", "Read", "Response", "Atomic"
-# what, is it the first, is it the last, bytes of headers behind the base header
+# operation, whether it is the first packet, whether it is the last, bytes of headers behind the base header
 OPCODES = {
     0x00: (SEND, True, False, 0), 0x01: (SEND, False, False, 0), 0x02: (SEND, False, True, 0),
     0x03: (SEND, False, True, 4), 0x04: (SEND, True, True, 0), 0x05: (SEND, True, True, 4),
@@ -54,7 +54,7 @@ class Flow:
         self.held, self.reads, self.backlog, self.seen = {}, deque(maxlen=READS), [], set()
 
     def answers(self, other, packet):
-        """Whether the packet, of this flow, answers one of the other."""
+        """Returns whether this flow's packet answers one of the other flow."""
         if packet.opcode == ACKNOWLEDGE or OPCODES.get(packet.opcode, ("",))[0] == RESPONSE:
             return packet.psn in other.seen
         return xid_of(packet) in other.seen
@@ -64,7 +64,7 @@ class Flow:
             self.seen.update((packet.psn, xid_of(packet)))
 
     def in_order(self, packet=None, most=HELD):
-        """The requests that are next; duplicates are dropped. None: some are missing."""
+        """Yields the next requests in order and drops duplicates; None stands for missing ones."""
         if packet is not None:
             self.expected = packet.psn if self.expected is None else self.expected
             self.held.setdefault(packet.psn, packet)
@@ -83,8 +83,8 @@ class Flow:
             self.pass_over(found)
             yield found
 
-    # A Read Request takes as many numbers as its Response has packets (9.7.4.1): a guess while the size
-    # of a packet is not known.
+    # A Read Request takes as many numbers as its Response has packets (9.7.4.1); this is an estimate while
+    # the size of a packet is not known.
     def pass_over(self, packet):
         count = most = 1
         if packet.opcode == 0x0C and len(packet.body) >= 16:
@@ -94,7 +94,7 @@ class Flow:
 
 
 def xid_of(packet):
-    """Of a Send's beginning; else something that nothing answers."""
+    """Returns the XID at the beginning of a Send, or for other packets a value that nothing answers."""
     is_send = OPCODES.get(packet.opcode, ("", False))[:2] == (SEND, True)
     return ("xid", bytes(packet.body[:4])) if is_send and len(packet.body) >= 16 else ("none", id(packet))
 
@@ -107,7 +107,7 @@ class RoceLink(Link):
 
 @dataclass(slots=True)
 class Outstanding:
-    """A Read whose data are to come."""
+    """A Read whose data have not arrived yet."""
     event: Read
     psn: int
     packets: int
@@ -146,8 +146,8 @@ class Roce:
         one = RocePacket(packet.frame, packet.time, base[0], psn, body, length, packet.comment)
         yield from self.deliver(flow, one) if flow.link else self.wait(flow, one)
 
-    # Without connection management nothing names the other direction. RRDK's own captures show the
-    # sender's queue pair in the source port, others whose packets and calls are answered.
+    # Without connection management nothing names the other direction. RRDK's own captures show the sender's
+    # queue pair in the source port; in others the flows are paired by which packets and calls are answered.
     def wait(self, flow, packet):
         if packet.opcode in OPCODES:
             flow.backlog.append(packet)
@@ -199,7 +199,7 @@ class Roce:
         elif what[0]:
             yield from self.requests(flow, flow.in_order(packet), packet)
 
-    # What the other end has got and the capture has not will not come any more.
+    # Packets that the other end has received and the capture lacks will not follow.
     def acknowledge(self, flow, packet):
         if flow is None or flow.expected is None:
             return
@@ -292,12 +292,12 @@ class Roce:
 
     def connect(self, datagram, request, reply):
         packet, client, server = datagram.packet, datagram.destination, datagram.source
-        # Each says to which queue pair of its own the other shall send, and with which number to begin.
+        # Each end names the queue pair that the other shall send to, and the first sequence number.
         to_server = yield from self.flow_of(packet, client, server, reply[12:15], reply[20:23])
         to_client = yield from self.flow_of(packet, server, client, request[32:35], request[44:47])
         flows = [to_server, to_client]
         link = self.link(flows, client=0, whole=not packet.ours)
-        if not packet.ours:  # there they are for tshark's sake, at the latest when the capture begins
+        if not packet.ours:  # in our captures they are written for tshark, possibly only when the capture begins
             link.private = [request[140:232], reply[36:232]]
             code = request[50] >> 4  # of the path's packet size: 1 is 256 bytes, 5 is 4096
             link.mtu = 128 << code if 1 <= code <= 5 else None
@@ -307,7 +307,7 @@ class Roce:
         yield Opened(link, 0, packet.frame, packet.time)
 
     def flow_of(self, packet, source, destination, number, first_psn):
-        """A new one, to a queue pair that may have had another connection before."""
+        """Makes a new flow to a queue pair that may have had another connection before."""
         key = packet.section, source, destination, int.from_bytes(number, "big")
         old = self.flows.get(key)
         if old is not None and old.link is None:

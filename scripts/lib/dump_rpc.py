@@ -1,7 +1,7 @@
 """The headers of RPC-over-RDMA version 1 (RFC 8166), of both drafts of version 2, and of ONC RPC (RFC 5531).
 
-parse() reads a transport header and notes what is wrong with its form, as (requirement, words). What a header
-means beside others is for dump_rules.py.
+parse() reads a transport header and records faults in its form, as (requirement, words). dump_rules.py judges
+what a header means in its conversation.
 """
 import struct
 from dataclasses import dataclass, field
@@ -54,7 +54,7 @@ class Header:
     version: int
     credit: int
     kind: int
-    dialect: str  # "": of a version that is not known here
+    dialect: str  # "": an unknown version
     direction: int | None = None  # draft-04: 0 call, 1 reply
     inv_handle: int = 0
     reads: list = field(default_factory=list)  # (Position, handle, length, offset)
@@ -67,8 +67,8 @@ class Header:
     subsets: list = field(default_factory=list)  # sets of indices
     size: int = 0
     faults: list = field(default_factory=list)  # (requirement, words)
-    readable: bool = True  # False: no receiver could make sense of it
-    seen: bool = True  # False: the capture does not have all of it
+    readable: bool = True  # a receiver could parse it
+    seen: bool = True  # the capture contains the whole header
 
     def is_error(self):
         return self.kind == ERROR
@@ -88,15 +88,15 @@ class Header:
 
 
 class Ended(Exception):
-    """The message is shorter than its words say."""
+    """The message is shorter than its contents require."""
 
 
 class Unseen(Exception):
-    """It may be long enough, but the capture has no more of it."""
+    """The message may be long enough, but the capture contains no more bytes."""
 
 
 class Reader:
-    """XDR (RFC 4506), of a message of `length` bytes whose first ones are `data`."""
+    """Decodes XDR (RFC 4506) of a message of `length` bytes whose first bytes are `data`."""
 
     def __init__(self, data, length):
         self.data, self.length, self.at, self.place = data, length, 0, "header"
@@ -155,7 +155,7 @@ class Reader:
 
 
 def parse(data, length, draft):
-    """The header of a message of `length` bytes. None: it has not even its fixed part."""
+    """Returns the header of a message of `length` bytes, or None if its fixed part is incomplete."""
     if len(data) < FIXED:
         return None
     xid, version, credit, kind = struct.unpack_from(">IIII", data)
@@ -180,7 +180,7 @@ def parse(data, length, draft):
 
 def wrong_form(header, reader):
     if reader.place == "procedure":
-        return f"{header.kind_name()} is none of the procedures of version {header.version}"
+        return f"{header.kind_name()} is not a procedure of version {header.version}"
     if reader.place == "truth":
         return f"at byte {reader.at - 4} a list goes on or ends by neither 1 nor 0"
     if reader.place == "direction":
@@ -279,7 +279,7 @@ PROGRAMS = {key: (name, procedures.split()) for key, name, procedures in (
     ((PERF_CALLBACK, 1), "perf callback", "NULL ECHO"))}
 
 
-# NFSv4 (RFC 8881 section 16): operations by number, and the length of those that only prepare others; None: opaque.
+# NFSv4 (RFC 8881 section 16): operations by number, and the length of those that only prepare others (None: opaque).
 NFS4_FIRST = 3
 NFS4_OPERATIONS = """ACCESS CLOSE COMMIT CREATE DELEGPURGE DELEGRETURN GETATTR GETFH LINK LOCK LOCKT LOCKU LOOKUP LOOKUPP
     NVERIFY OPEN OPENATTR OPEN_CONFIRM OPEN_DOWNGRADE PUTFH PUTPUBFH PUTROOTFH READ READDIR READLINK REMOVE RENAME RENEW
@@ -300,12 +300,12 @@ class Rpc:
     version: int = 0
     procedure: int = 0
     status: str = ""  # of a reply
-    results: int | None = None  # where they begin, in a reply that has some
-    operation: str = ""  # what a COMPOUND of NFSv4 is for, as far as it is in the capture
+    results: int | None = None  # the offset of the results in a reply that has some
+    operation: str = ""  # the main operation of an NFSv4 COMPOUND, if the capture contains it
 
 
 def rpc_of(data):
-    """The beginning of an RPC message. None: there is not enough of it, or it is none."""
+    """Parses the beginning of an RPC message. Returns None if it is incomplete or is not an RPC message."""
     if len(data) < 8:
         return None
     xid, kind = struct.unpack_from(">II", data)
@@ -320,7 +320,7 @@ def rpc_of(data):
 
 
 def nfs4_operation(data):
-    """The first one that does not only prepare others, or else the last; empty: it cannot be seen."""
+    """Returns the first operation that does not only prepare others, or else the last; empty if not visible."""
     reader, name = Reader(data, len(data)), ""
     reader.at = 24
     try:
@@ -363,7 +363,7 @@ def reply_of(data):
 
 
 def procedure_name(rpc):
-    """Of a call; "?" where it is not in the capture."""
+    """Returns the name of a call's procedure, "?" if the capture does not contain it."""
     if rpc is None or rpc.kind != CALL or not rpc.program:
         return "?"
     if rpc.operation:
@@ -388,7 +388,7 @@ class PrivateData:
 
 
 def private_data(octets):
-    """The first that is right, at any offset (section 5.2). None: there is none."""
+    """Returns the first valid private data at any offset (section 5.2), or None."""
     at = octets.find(IDENTIFIER)
     while at >= 0:
         found = octets[at:at + PRIVATE_BYTES]

@@ -1,9 +1,10 @@
-"""The rules of the specifications that a listener can hold a conversation to, by the ids of
-test/data/requirements.tsv, and what has to be remembered to judge by them: of a call, which becomes a record
-when it is over, of the calls of one end, and of what the ends have told each other of themselves.
+"""The rules of the specifications that can be checked in a capture, by the ids of test/data/requirements.tsv,
+and the state that the checks need: of a call, which becomes a record when it is over, of the calls of one end,
+and of what the ends have announced about themselves.
 
-The capture may have a message that an end has not received yet, so for a while that end acts on what it was told
-before. A lower limit on credits or on the sizes of Receives is therefore applied only SLACK after it was captured.
+The capture may contain a message that an end has not received yet, so for a while that end acts on earlier
+information. A lower limit on credits or on the sizes of Receives is therefore applied only SLACK after it was
+captured.
 """
 from collections import Counter, OrderedDict, deque
 
@@ -128,7 +129,7 @@ RULES = {
     "V2D4-PROP-13": "a property's data are no longer than its type",
     "V2D4-PROP-20": "a Send fits the peer's Receives",
     "V2D4-PROP-23": "Receives shrink only on request",
-    "V2D4-PROP-24": "who asks for smaller Receives keeps to them",
+    "V2D4-PROP-24": "an end that asks for smaller Receives keeps to them",
     "V2D4-PROP-25": "Receives have at least 4096 bytes",
     "V2D4-PROP-27": "backward support is 0, 1 or 2",
     "V2D4-PROP-28": "backward calls are of a kind that the client takes",
@@ -142,7 +143,7 @@ RULES = {
     "V2D4-POP-31": "nothing follows property messages",
 }
 
-# The first message, until the server has shown which version it speaks.
+# The size of the first message, until the server has shown which version it speaks.
 FIRST_SIZE = {DRAFT_00: "V2D0-NEG-01", DRAFT_04: "V2D4-NEG-01"}
 
 
@@ -151,7 +152,7 @@ def total(segments):
 
 
 class Promise:
-    """A number that one end has told the other. What is less holds SLACK later."""
+    """A number that one end has announced to the other. A lower number applies SLACK later."""
 
     def __init__(self, value):
         self.values = deque([(value, 0)])
@@ -172,7 +173,7 @@ class Promise:
 
 
 class Sent:
-    """A Send and what it says."""
+    """A Send and its contents."""
 
     def __init__(self, event, header):
         self.frame, self.time, self.side, self.size = event.frame, event.time, event.side, event.length
@@ -201,7 +202,7 @@ class Call:
         self.sources = [entry[1:] for entry in self.header.reads] if self.readable else []
         self.sinks = self.header.sinks() if self.readable else []
         self.written, self.fetched = Counter(), Counter()  # bytes, by segment
-        self.sure = True  # what was written and fetched is all in the capture
+        self.sure = True  # the capture contains everything that was written and fetched
         self.reply_head = b""  # of a long reply
         self.by_error = False
 
@@ -209,11 +210,11 @@ class Call:
         return {segment[0] for segment in self.sources + self.sinks}
 
     def first_source(self):
-        """Where a long call begins."""
+        """Returns where a long call begins."""
         return next((entry[1:] for entry in self.header.reads if entry[0] == 0), None)
 
     def record(self, connection, result, sent):
-        """What is told of it; `sent` is its answer, if there was one."""
+        """Returns the call's record; `sent` is its answer, if there was one."""
         header, answer = self.header, sent.header if sent else None
         option = f"{header.kind_name()} type {header.option}" if header.option is not None else ""
         record = {
@@ -259,11 +260,11 @@ def reply_chunk(header, answer):
 
 
 class Calls:
-    """Those of one end. XIDs and credits are its own (RFC 8167 section 4)."""
+    """The calls of one end, which has its own XIDs and credits (RFC 8167 section 4)."""
 
     def __init__(self, whole):
         self.waiting, self.answered, self.offers = {}, OrderedDict(), {}
-        self.unsure = set()  # XIDs of those whose answers may be lost
+        self.unsure = set()  # XIDs of calls whose answers may be missing in the capture
         self.granted = Promise(1 if whole else BOUNDLESS)
         self.largest, self.strangers, self.count, self.replied = 1, 0, 0, False
 
@@ -299,24 +300,24 @@ class Calls:
 
 
 class End:
-    """What it has said of itself in draft-04."""
+    """What an end has announced about itself in draft-04."""
 
     def __init__(self):
         self.receives, self.told_size = Promise(DEFAULT_2), False
         self.backward = Promise(INLINE)
         self.listed = None  # properties of its CONNPROP
-        self.fixed = set()  # of them, those that stay
-        self.asked = OrderedDict()  # XID of what no call is: its properties, of a REQPROP
+        self.fixed = set()  # the listed properties that never change
+        self.asked = OrderedDict()  # XID of a REQPROP -> its properties
 
     def wanted(self):
-        """How large the other end's Receives shall be at most; None: nothing was asked."""
+        """Returns the largest size that this end asked of the other's Receives, or None if it asked for none."""
         sizes = [int.from_bytes(data, "big") for properties in self.asked.values()
                  for name, data in properties if name == RECEIVE_SIZE and len(data) == 4]
         return min(sizes, default=None)
 
 
 class Agreements:
-    """What a Conversation, which inherits it, knows of what its ends have told each other."""
+    """The part of a Conversation that tracks what its ends have announced to each other."""
 
     # ---- sizes
 
@@ -357,7 +358,7 @@ class Agreements:
         header, end, other = sent.header, self.ends[sent.side], self.ends[1 - sent.side]
         if self.client is not None:
             self.check_size(sent)
-            if sent.side != self.client:  # V2D4-POP-30: a server's grant stands here, too
+            if sent.side != self.client:  # V2D4-POP-30: this message carries a server's grant, too
                 self.calls[self.client].grant(header.credit, sent.time)
                 self.calls[self.client].replied = True
         if header.kind != RESPROP:
@@ -392,7 +393,7 @@ class Agreements:
             return
         done, rejected = header.subsets
         unasked = {name for name, _ in header.properties} - {name for name, _ in asked}
-        sent.need(not unasked, "V2D4-POP-21", f"other values of {sorted(unasked)}, which nobody asked for")
+        sent.need(not unasked, "V2D4-POP-21", f"other values of {sorted(unasked)}, which were not requested")
         others = [i for i, (name, _) in enumerate(asked) if name in dict(header.properties)]
         said = sorted([i for i in (*done, *rejected) if i < len(asked)] + others)
         sent.need(said == list(range(len(asked))), "V2D4-POP-23",

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What ninja is to build, a name each, when some tests are not run: all that is built by default, but for
-the programs that only those tests have.
+"""Prints the targets for ninja, one a line, when some tests are not run: everything that is built by default
+except programs that only those tests use.
 
     needed.py BUILD_DIRECTORY SUITE...    the suites of meson whose tests are left out
 

@@ -1,4 +1,4 @@
-"""What a tool prints and writes: whole, or not without a word and an exit status.
+"""Output of tools: written completely, or with an error message and an exit status.
 
     if __name__ == "__main__":
         sys.exit(output.run("hdr-log", main))
@@ -18,7 +18,7 @@ PLAIN = {"µ": "u", "…": "...", "–": "-", "—": "-", "’": "'"}
 
 
 def plain(error):
-    """What stdout's encoding does not have, as on a terminal that has ASCII only; lone surrogates, too."""
+    """Replaces characters that stdout's encoding lacks, for instance ASCII, and lone surrogates."""
     text = error.object[error.start:error.end]
     return "".join(PLAIN.get(character, "?") for character in text), error.end
 
@@ -27,14 +27,15 @@ codecs.register_error("rrdk-plain", plain)
 
 
 def run(name, main, failed=2):
-    """What main() returns. A reader that goes away, and Ctrl-C, end us as they end any program: by their signal and
-    without a word. A file or an output that cannot be written is a line, and the exit status `failed`."""
+    """Runs main() and returns its result. If the reader of stdout closes it, or on Ctrl-C, the process dies of the
+    signal, silently, as other programs do. For a file that cannot be written it prints an error and returns
+    `failed`."""
     if sys.stdout is None:
         print(f"{name}: stdout is closed", file=sys.stderr)
         return failed
     for stream in filter(None, (sys.stdout, sys.stderr)):
         stream.reconfigure(errors="rrdk-plain")
-    # argparse forgets what it could not print, unless that comes to light at the end.
+    # argparse ignores errors of printing, so output is buffered and the final flush reports them.
     sys.stdout.reconfigure(write_through=False)
     try:
         try:
@@ -53,14 +54,15 @@ def run(name, main, failed=2):
 
 
 def give_up_stdout():
-    """What could not be written is not tried again at the interpreter's end."""
+    """Keeps the interpreter from writing the rest of the output at its end."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextlib.contextmanager
 def file(path, newline=None):
-    """A text file to write. It takes its place when it is whole. What cannot be replaced is written into."""
+    """Opens a text file to write. It replaces `path` when it is complete; if that is impossible, `path` itself
+    is written."""
     path, how = Path(os.path.realpath(path)), {"encoding": "utf-8", "errors": "replace", "newline": newline}
     try:
         made = make_beside(path)
@@ -86,8 +88,8 @@ def file(path, newline=None):
 
 
 def make_beside(path):
-    """A file that can take the place of `path`. None: that is a pipe or a device, or it can be written, but its
-    folder cannot."""
+    """Makes a file that can replace `path`. Returns None if `path` is a pipe or a device, or if it can be written
+    but its folder cannot."""
     if path.exists() and not path.is_file():
         return None
     try:
@@ -99,8 +101,8 @@ def make_beside(path):
 
 
 def put(name, path):
-    """In its place. A mount point, such as a container's single file, cannot be replaced, but written into; with a
-    bind mount within one file system only the error tells."""
+    """Moves the file to its place. A mount point, such as a container's single file, can be written but not
+    replaced; for a bind mount within one file system only the error of renaming shows that."""
     try:
         os.replace(name, path)
     except OSError as error:
@@ -112,7 +114,7 @@ def put(name, path):
 
 @contextlib.contextmanager
 def folder(path):
-    """An empty folder whose files come into the folder `path` when all are whole."""
+    """Makes an empty folder whose files move to the folder `path` when all are complete."""
     path = Path(path)
     before = next(parent for parent in (path, *path.parents) if parent.exists())
     path.mkdir(parents=True, exist_ok=True)

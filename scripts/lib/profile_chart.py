@@ -1,5 +1,5 @@
-"""A figure of matplotlib as a picture beside the page (PNG) and as part of the page (SVG): there it takes
-the page's colours, light or dark, and knows its values, which profile.js shows at the pointer."""
+"""A figure of matplotlib as a separate picture (PNG) and as part of the page (SVG). In the page it uses the
+page's colours, light or dark, and carries its values, which profile.js shows at the pointer."""
 import html
 import io
 import re
@@ -10,11 +10,11 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 
 INK, GRID = "#222222", "#dddddd"
-# Told apart by the colour-blind too (Okabe and Ito).
+# Colours that colour-blind readers can distinguish (Okabe and Ito).
 COLORS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#888888"]
 # In the page each of these is a variable of its style.
 VARIABLES = {INK: "currentColor", GRID: "var(--grid)", **{c: f"var(--c{i})" for i, c in enumerate(COLORS)}}
-MOST_POINTS = 160  # of a series that tell their values
+MOST_POINTS = 160  # of a series that show their values
 
 plt.rcParams.update({
     "svg.fonttype": "none", "svg.hashsalt": "rrdk", "font.family": "sans-serif", "font.size": 9,
@@ -23,7 +23,7 @@ plt.rcParams.update({
 
 
 class Chart:
-    """A figure with a name; its series can be hidden in the page, its points be asked for their values."""
+    """A figure with a name. In the page its series can be hidden, and its points show their values."""
 
     def __init__(self, name, title, figure):
         self.name, self.title, self.figure = name, title, figure
@@ -35,13 +35,13 @@ class Chart:
         return self.series.index(series)
 
     def add(self, series, *artists):
-        """These are hidden and shown together."""
+        """Adds artists to a series, whose artists are hidden and shown together."""
         for artist in artists:
             artist.set_gid(f"{self.name}-s{self.number(series)}-{self.parts}")
             self.parts += 1
 
     def tell(self, axis, series, points, most=MOST_POINTS):
-        """`points`: x, y in the axis' units, and what they mean in words."""
+        """Adds points with values: x, y in the axis' units, and their meaning in words."""
         step = max(1, -(-len(points) // most))
         self.points += [(axis, x, y, self.number(series), text) for x, y, text in points[::step]]
 
@@ -66,7 +66,7 @@ class Chart:
 
 
 def in_page(svg, name, title):
-    """Without what would reach beyond it: a style for everything, names that other charts have too."""
+    """Returns the SVG without what would affect the rest of the page: global styles, and names that other charts use."""
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg[svg.index("<svg"):], flags=re.DOTALL)
     for color, variable in VARIABLES.items():
         svg = svg.replace(color, variable)

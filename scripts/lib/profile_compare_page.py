@@ -38,13 +38,13 @@ def as_text(lines):
 
 
 def write(comparison, lines, said, allowed, out):
-    """`comparison`: from profile_measure.in_turns(), or {"sides", "pairs"} of two results; `said`: the gate's
-    sentences and remarks; `allowed`: the loss that the gate allows in percent, or None."""
+    """Writes the page. `comparison`: from profile_measure.in_turns(), or {"sides", "pairs"} of two results;
+    `said`: the gate's sentences and remarks; `allowed`: the loss that the gate allows in percent, or None."""
     page = Page("Two sides compared", out)
     limit_ = 1 + allowed / 100 if allowed else None
     page.section("verdict", "Verdict", f'<p class="verdict">{html.escape(sentence(lines))}</p>', paragraphs(said),
                  page.figure(profile_compare_plots.forest(lines, limit_),
-                             f"Intervals of the ratio B/A; all of them hold together with a confidence of "
+                             f"Intervals of the ratio B/A. They hold simultaneously with a confidence of "
                              f"{CONFIDENCE:.0%}." + (" Dotted: what the gate allows." if allowed else "")))
     rows = ([*row[:-1], Markup(f'<span class="{row[-1].split()[0]}">{html.escape(row[-1])}</span>')]
             for row in table_rows(lines))
@@ -55,7 +55,7 @@ def write(comparison, lines, said, allowed, out):
     if "rows" in comparison:
         page.section("rounds", "Round by round", page.figure(
             profile_compare_plots.rounds(comparison["rows"]),
-            "Ratios of two runs that came one right after the other. Steps and scatter are the machine's."))
+            "Ratios of two runs, one right after the other. Steps and scatter come from the machine."))
     page.section("disturbances", "What disturbed it", disturbed(comparison))
     page.section("how", "How it was measured", command_line(comparison["command"]), paragraphs(comparison["method"]))
     about = environments(comparison["sides"], comparison["names"])
@@ -78,12 +78,12 @@ def disturbed(comparison):
             said = noise_remarks(run) + [f"{name}: {value}" for name, value in noise(run)[:1]]
             rows += [[side, run_name(run), run["window"], words] for words in said]
     if not rows:
-        return paragraphs(["The runs do not tell."])
+        return paragraphs(["The runs do not report it."])
     return table(["side", "call", "in flight", "what"], rows, words=(1, 3))
 
 
 def disturbed_rounds(rows):
-    """Preemptions of both sides, and how far the CPUs were from one another."""
+    """Returns the preemptions of both sides, and how far the CPUs were from one another."""
     def taken(figures):
         known = [one["preemptions"] for one in figures if is_number(one["preemptions"])]
         return f"{sum(known):,}" if known else "not known"
@@ -95,5 +95,5 @@ def disturbed_rounds(rows):
     lines = [[row["name"], row["window"]] + [text([one[side] for one in row["rounds"]])
                                              for text in (taken, distances) for side in "AB"] for row in rows]
     return paragraphs(["Preemptions: how often the kernel took a CPU away from a side that polls, in all rounds. Cache "
-                       "line: its way to the other CPU and back, which in a virtual machine changes within seconds."]) + \
+                       "line: the time of its way to the other CPU and back, which in a virtual machine changes within seconds."]) + \
         table(["call", "in flight", "preemptions A", "preemptions B", "cache line A", "cache line B"], lines)

@@ -17,7 +17,7 @@ def title_of(line):
 
 
 def forest(lines, limit):
-    """Each ratio with its interval; `limit`: what the gate allows, 1.05 for 5 %, or None."""
+    """Draws each ratio with its interval; `limit`: what the gate allows, 1.05 for 5 %, or None."""
     figure, axes = plt.subplots(1, len(METRICS), figsize=(9.6, 1.3 + 0.3 * len(lines) / len(METRICS)), sharey=True,
                                 layout="constrained")
     chart = Chart("ratios", "Ratios of B to A, with intervals", figure)
@@ -65,7 +65,8 @@ def ratio_scale(axis, lines, limit):
 
 
 def overlay(curves):
-    """`curves`: a title, and the histograms of both sides, for each row. None without histograms."""
+    """Draws the latencies of both sides. `curves`: a title and both histograms for each row. Returns None without
+    histograms."""
     curves = [(title, both) for title, both in curves if all(both)][:MOST_PANELS]
     if not curves:
         return None
@@ -86,7 +87,7 @@ def overlay(curves):
 
 
 def rounds(rows):
-    """What each round said of the rate: how steady the ratio was, and whether who went first mattered."""
+    """Draws the rate's ratio in each round: how steady it was, and whether the order of the sides mattered."""
     rows = rows[:MOST_PANELS]
     figure, axes = panels(len(rows), 3, 3.6, 2.3)
     chart = Chart("rounds", "The rate's ratio, round by round", figure)

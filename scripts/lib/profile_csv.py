@@ -1,4 +1,4 @@
-"""What scripts/latency-profile.py found, as CSV files for other programs. Times are nanoseconds."""
+"""Writes the results of scripts/latency-profile.py as CSV files for other programs. Times are nanoseconds."""
 import csv
 
 from lib import output
@@ -14,7 +14,7 @@ def write(path, head, rows):
 
 
 def write_profile(profile, runs, out):
-    """`runs`: one of each kind, as the page has them."""
+    """Writes a profile. `runs`: one run of each kind, as on the page."""
     write(out / "runs.csv", ["call", "size", "window", "rate_asked", "rpc_per_s", "bytes_per_s", *LATENCIES, "errors",
                              "preemptions", "disturbed"],
           [[call_name(run), size_name(run), run["window"], run.get("rate"), run["rpc_per_s"], run["bytes_per_s"],

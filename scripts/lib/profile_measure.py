@@ -12,11 +12,11 @@ from lib import profile_runs
 
 SLICES, SLICE_SECONDS = 40, 0.05
 SECONDS_BETWEEN_LINES = 5
-# The calls of engine nfs3 that move data of --size; the others have none, and get small files to work on.
+# The calls of engine nfs3 that move --size bytes; the others move no data, and get small files to work on.
 NFS_SIZED = {"read", "write"}
 UNSIZED = {"null"}
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}
-# Options that not every testrpc has, to be used where it does.
+# Options that are used if this version of testrpc has them.
 WANTED = {"--stages": ["--stages", "16"], "--interval": ["--interval", f"{SLICE_SECONDS:g}"]}
 
 
@@ -24,10 +24,10 @@ CAUSES, MOST_CAUSES = ("testrpc: ", "ERRORS in ", "WRONG BYTES in "), 4  # lines
 
 
 class Failed(Exception):
-    """A run of testrpc that did not end well; says how."""
+    """Says how a run of testrpc failed."""
 
 
-# What to call: an engine, for nfs3 with the calls that it makes; a size and a window, as words.
+# The calls of a run: an engine, for nfs3 the calls that it makes; a size and a window, as words.
 Row = namedtuple("Row", "engine nfs_calls size window")
 
 
@@ -41,7 +41,7 @@ def rows(engines, sizes, windows):
 
 
 def each(words):
-    """Of a list; 4K-16K is 4K, 8K, 16K, as in testrpc."""
+    """Returns the entries of a list; 4K-16K stands for 4K, 8K, 16K, as in testrpc."""
     for word in words.split(","):
         ends = re.fullmatch(r"(\d+)([KM]?)-(\d+)([KM]?)", word)
         if not ends:
@@ -58,7 +58,7 @@ def row_name(row):
 
 
 class Side:
-    """A testrpc with a role, and options for all its runs."""
+    """A testrpc program with a role, and the options of all its runs."""
 
     def __init__(self, program, client, options):
         self.program = program
@@ -66,12 +66,12 @@ class Side:
         self.extra = []
 
     def prefer(self, names):
-        """From now on with those of the options in WANTED that this testrpc has."""
+        """Adds the named options of WANTED to all later runs, if this testrpc has them."""
         usage = output([self.program, "--help"])
         self.extra = [word for name in names if f"{name} " in usage for word in WANTED[name]]
 
     def run(self, row, *more, window=None, duration=None):
-        """Its result; the runs say which calls of NFS they made, and which have no data."""
+        """Runs the row and returns the result, whose runs name their NFS calls and which of them have no data."""
         command = [*self.command, "--engine", row.engine, *self.extra, *more]
         command += ["--window", window or row.window] if window != "" else []
         command += ["--nfs-calls", row.nfs_calls] if row.nfs_calls else []
@@ -88,7 +88,7 @@ class Side:
 
 
 def output(command):
-    """What it prints; what it complains of is our complaint."""
+    """Runs the command and returns its output; raises Failed with the command's own error messages."""
     words = " ".join(map(str, command))
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
@@ -96,7 +96,7 @@ def output(command):
         raise Failed(f"{words}\n  {error}") from error
     if done.returncode != 0:
         lines = [line for line in (done.stderr or done.stdout).strip().splitlines() if line.strip()]
-        # With --json - the table and its remarks come to stderr, too, after what went wrong.
+        # With --json - the table and its remarks go to stderr, too, after the errors.
         causes = [line for line in lines if line.startswith(CAUSES)] or lines[-1:] or ["no output"]
         raise Failed("\n  ".join([words, f"ended with status {done.returncode}: {causes[0]}", *causes[1:MOST_CAUSES]]))
     return done.stdout
@@ -115,12 +115,12 @@ def read_result(text, command):
 
 
 def check(side, todo):
-    """A call of each kind, so that a mistake is found before anything is made or measured. A result."""
+    """Makes a call of each kind, so that mistakes are found before anything is measured. Returns a result."""
     return [side.run(row, "--count", "1") for row in first_of(todo, "engine nfs_calls size")][0]
 
 
 def first_of(todo, names):
-    """The first row of each combination of these members."""
+    """Returns the first row of each combination of these members."""
     found = {}
     for row in todo:
         found.setdefault(tuple(getattr(row, name) for name in names.split()), row)
@@ -128,7 +128,7 @@ def first_of(todo, names):
 
 
 class Progress:
-    """One line that changes; where that is no terminal, a line every few seconds."""
+    """Shows progress in one line of the terminal, or without a terminal as a line every few seconds."""
 
     def __init__(self, total):
         self.total, self.done, self.began, self.shown = total, 0, time.monotonic(), -math.inf
@@ -149,8 +149,8 @@ class Progress:
 
 
 def profile(side, todo, duration, repeat, deep):
-    """The results of all runs as one, as if one testrpc had made them; `deep`: with time slices and the
-    search for the knee."""
+    """Measures all rows, and returns one result as if one testrpc had made all runs; `deep`: with time slices
+    and the search for the knee."""
     whole = {**check(side, todo), "runs": [], "timeline": [], "knees": [], "knee_runs": [],
              "tool": "latency-profile", "command": sys.argv}
     sliced = first_of(todo, "engine nfs_calls") if deep else []
@@ -177,7 +177,8 @@ def profile(side, todo, duration, repeat, deep):
 
 
 def timeline(side, row):
-    """One run, or, of a testrpc without --interval, short ones, one right after another on one connection."""
+    """Measures a row over time: in one run, or, for a testrpc without --interval, in short consecutive runs on
+    one connection."""
     if side.extra:
         result = side.run(row, duration=SLICES * SLICE_SECONDS)
         line = profile_runs.series_of(result["runs"][0])
@@ -194,7 +195,7 @@ FIGURES = {"rate": lambda run: run["rpc_per_s"], "p50_ns": lambda run: run["late
 
 
 def in_turns(sides, todo, duration, repeat, seed):
-    """Each round measures each row on both sides, one right after the other; a coin tells which goes first."""
+    """Measures in rounds: each row on both sides, one right after the other; a coin decides which goes first."""
     coin = random.Random(seed)
     measured = [{"name": None, "window": None, "rounds": [], "histograms": [{}, {}]} for _ in todo]
     results = [None, None]
@@ -217,7 +218,7 @@ def in_turns(sides, todo, duration, repeat, seed):
 
 
 def take(run, into, histogram):
-    """The figures of a run; its calls join those of its side."""
+    """Adds the figures of a run to `into`, and its calls to those of its side."""
     into["name"], into["window"] = profile_runs.run_name(run), run["window"]
     for value, count in profile_runs.histogram(run):
         histogram[value] = histogram.get(value, 0) + count

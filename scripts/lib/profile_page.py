@@ -13,7 +13,7 @@ MOST_NOISE = 2000
 
 
 class Page:
-    """Sections in order, and charts with what they know of their points."""
+    """Sections in order, and charts with the values of their points."""
 
     def __init__(self, title, folder):
         self.title, self.folder = title, folder
@@ -42,7 +42,7 @@ class Page:
 
 
 def table(head, rows, words=(), wide=()):
-    """`words`, `wide`: the columns whose text is read from the left, and those that may be long."""
+    """Returns a table. `words`: the columns that are aligned left; `wide`: those that may be long."""
     def kind(number):
         names = [name for name, columns in (("words", words), ("wide", wide)) if number in columns]
         return f' class="{" ".join(names)}"' if names else ""
@@ -62,7 +62,7 @@ def paragraphs(lines, style=""):
 
 
 def about(result):
-    """What was measured, when, where and how."""
+    """Returns what was measured, when, where and how."""
     machine, chosen = result["environment"], result["options"]
     host, cpu, cpus, kernel = (text_of(machine[name]) for name in ("host", "cpu", "cpus", "kernel"))
     return [f"{result['time']} on {host}: {cpu}, {cpus} CPUs, {kernel}",
@@ -155,7 +155,7 @@ def time_part(page, profile):
 
 
 def moments(run):
-    """Its slowest calls, those together whose times overlap: one disturbance delays all that are under way."""
+    """Groups a run's slowest calls whose times overlap: one disturbance delays all calls in progress."""
     found, end = [], None
     for call in sorted(outliers(run), key=lambda call: call["start_ns"] if is_number(call.get("start_ns")) else -1):
         start = call["start_ns"] if is_number(call.get("start_ns")) else None
@@ -194,7 +194,7 @@ def outliers_part(runs):
 def noise_part(runs):
     known = [(run, dict(noise(run))) for run in runs]
     if not any(pairs for _, pairs in known):
-        return [paragraphs(["These runs do not tell."])]
+        return [paragraphs(["These runs do not report it."])]
     rows = [[run_name(run), run["window"], pairs.get("preemptions", "-"), "; ".join(noise_remarks(run)) or "-"]
             for run, pairs in known]
     every = [[run_name(run), run["window"], name, value] for run, pairs in known for name, value in pairs.items()]

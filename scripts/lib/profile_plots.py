@@ -10,12 +10,12 @@ STYLES = ["-", "--", ":", "-."]
 PERCENTILES = [0, 50, 90, 99, 99.9, 99.99, 99.999, 99.9999]
 SIDES = {"client": COLORS[0], "network": COLORS[6], "server": COLORS[1]}
 MOST_PANELS = 12
-# Without the darkest, which cannot be seen on a dark page.
+# Without the darkest colours, which are invisible on a dark page.
 HEAT = LinearSegmentedColormap.from_list("heat", plt.get_cmap("viridis")([0.2, 0.4, 0.6, 0.8, 1]))
 
 
 def panels(count, columns, width, height):
-    """A figure with that many axes, in rows of `columns`."""
+    """Makes a figure with `count` axes, in rows of `columns`."""
     columns = min(columns, count)
     rows = -(-count // columns)
     figure, axes = plt.subplots(rows, columns, figsize=(width * columns + 1, height * rows), squeeze=False,
@@ -30,14 +30,14 @@ def legend_above(chart, axis, marks, names):
 
 
 def warn(figure, runs):
-    """In the picture itself, which may be shown without its page."""
+    """Puts warnings into the picture itself, which may be shown without its page."""
     lines = warnings(runs)
     if lines:
         figure.suptitle("\n".join(lines), fontsize=8, color=COLORS[1])
 
 
 def decades(low, high, most):
-    """As many round numbers as fit."""
+    """Returns at most `most` round numbers."""
     for multiples in ((1, 1.5, 2, 3, 4, 6, 8), (1, 2, 5), (1,)):
         shown = [t for t in (m * 10.0 ** e for e in range(-3, 13) for m in multiples) if low <= t <= high]
         if len(shown) <= most:
@@ -70,7 +70,7 @@ def count_text(value, _=None):
 # Percentiles.
 
 def curve(run):
-    """(1 / share of calls that are slower, latency in ns) from the fastest call on."""
+    """Returns (1 / share of calls that are slower, latency in ns), from the fastest call on."""
     buckets = histogram(run)
     if not buckets:
         return [(1 / (1 - p / 100), run["latency_ns"][name])
@@ -106,13 +106,13 @@ def draw_curve(chart, axis, series, points, **style):
 
 
 def shown_windows(runs):
-    """The windows that have a panel, and those that only the tables have."""
+    """Returns the windows that have a panel, and those that only the tables have."""
     windows = sorted({run["window"] for run in runs})
     return (windows, []) if len(windows) <= 2 else ([windows[0], windows[-1]], windows[1:-1])
 
 
 def percentiles(runs):
-    """Latency by percentile, the tail stretched: each further nine has as much room as the one before."""
+    """Draws latency by percentile with a stretched tail: each further nine is as wide as the one before."""
     windows, _ = shown_windows(runs)
     figure, axes = plt.subplots(1, len(windows), figsize=(1.8 + 4.4 * len(windows), 4.6), sharey=True,
                                 squeeze=False, layout="constrained")
@@ -141,13 +141,13 @@ def percentiles(runs):
 # Throughput against latency.
 
 def knee_of_windows(runs):
-    """The window with the most power, as Kleinrock has it: throughput divided by latency. Up to there a
-    larger window brings more than it costs."""
+    """Returns the window with the most power, which Kleinrock defines as throughput divided by latency. Up to
+    there a larger window gains more than it costs."""
     return max(runs, key=lambda run: run["rpc_per_s"] / max(run["latency_ns"]["p50"], 1))
 
 
 def by_call(runs):
-    """{call: {size: its runs}} in the order of the runs."""
+    """Returns {call: {size: its runs}} in the order of the runs."""
     groups = {}
     for run in runs:
         groups.setdefault(call_name(run), {}).setdefault(size_name(run), []).append(run)
@@ -155,19 +155,19 @@ def by_call(runs):
 
 
 def open_loop(runs):
-    """Runs on a schedule that was kept, by rate. Where it was not, latency is about how long the run was."""
+    """Returns the runs whose schedule was kept, by rate. Otherwise latency depends on the length of the run."""
     kept = [run for run in runs if is_number(run.get("rate")) and run["rpc_per_s"] > 0 and not run.get("saturated")
             and run["latency_ns"].get("p99") is not None]
     by_rate = {}
     for run in kept:
         by_rate.setdefault(run["rate"], []).append(run)
-    # Of those that were made again, since they were disturbed, that in the middle.
+    # Disturbed runs were repeated; of these the one with the median p99 is taken.
     middle = [sorted(runs, key=lambda run: run["latency_ns"]["p99"])[len(runs) // 2] for runs in by_rate.values()]
     return sorted(middle, key=lambda run: run["rate"])
 
 
 def throughput(runs, knee_runs, knees):
-    """A panel for each call; closed loops by window, and where they were searched, open loops by rate."""
+    """Draws a panel for each call: closed loops by window, and open loops by rate if their knee was searched."""
     groups, searched = by_call(runs), by_call(open_loop(knee_runs))
     drawn_runs = runs + open_loop(knee_runs)
     figure, axes = panels(len(groups), 2, 5.2, 3.6)
@@ -243,7 +243,7 @@ def open_loops(chart, axis, name, runs, knees, color):
 # Where the time goes.
 
 def stamped(runs):
-    """(title, round trip, stages) of each procedure and size, at the smallest window that it was called with."""
+    """Returns (title, round trip, stages) of each procedure and size, at the smallest window of its runs."""
     found = {}
     for run in sorted(runs, key=lambda run: run["window"]):
         for procedure, trip, parts in stages(run):
@@ -257,14 +257,14 @@ def of_calls(part):
 
 
 def calls_text(trip, parts):
-    """N, of the round trip and of the server's stages, which are of fewer calls."""
+    """Returns the numbers of calls: of the round trip, and of the server's stages, which are fewer."""
     counts = [part["calls"] for part in ([trip] if trip else []) + [part for part in parts if part["side"] == "server"]
               if is_number(part.get("calls"))]
     return f"N = {', '.join(f'{n:,}' for n in dict.fromkeys(counts))}" if counts else ""
 
 
 def waterfall(runs):
-    """The medians of the stages, each from where the one before it ended; None without stages."""
+    """Draws the medians of the stages, each beginning where the one before ended. Returns None without stages."""
     shown = stamped(runs)[:MOST_PANELS]
     if not shown:
         return None
@@ -299,7 +299,7 @@ def waterfall(runs):
 # Over time.
 
 def heat_map(timelines):
-    """How many calls took how long in each time slice; None without any."""
+    """Draws how many calls took how long in each time slice. Returns None without slices."""
     timelines = [line for line in timelines if any(line["slices"])][:MOST_PANELS]
     if not timelines:
         return None
@@ -335,7 +335,7 @@ def draw_heat(chart, axis, line):
 
 
 def heat(slices, per_decade=24):
-    """Edges of latency in ns, and the calls between them in each slice."""
+    """Returns the edges of latency in ns, and the number of calls between them in each slice."""
     step = 10 ** (1 / per_decade)
     values = [max(value, 1) for slice_ in slices for value, _ in slice_]
     edges = [min(values)]

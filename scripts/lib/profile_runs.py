@@ -1,8 +1,8 @@
-"""What a result of testrpc is, for scripts/latency-profile.py: whether it can be read, what is in its runs,
-and which runs of two results can be compared.
+"""Results of testrpc, for scripts/latency-profile.py: whether they can be read, what their runs contain, and
+which runs of two results can be compared.
 
-Members that only some builds of testrpc write (stages, outliers, noise, histograms) are taken if they look
-right, and are as if absent otherwise."""
+Members that only some builds of testrpc write (stages, outliers, noise, histograms) are used if they are well
+formed, and treated as absent otherwise."""
 import json
 import re
 import sys
@@ -11,19 +11,19 @@ from numbers import Real
 
 SCHEMA = 2  # of testrpc's JSON, see doc/testrpc-json.md
 
-# What a run was asked to do.
+# The members that describe what a run was asked to do.
 OF_RUN = ("engine", "nfs_calls", "sizes", "window", "connections", "dispatch", "rate", "verify", "rpcrdma_version")
-# The same, of what older testrpcs did not have: what it was then.
+# Further such members, with their values in older versions of testrpc, which did not have them.
 SINCE = {"arrivals": "even", "think_us": 0}
-# Options of its testrpc that two runs of one kind need not have in common: places and labels, and how the server of
-# --self was slowed or limited. Where sides differ in these, it is said.
+# Options of testrpc in which two runs of one kind may differ: places and labels, and how the server of --self was
+# slowed or limited. Differences in these are reported.
 NOT_COMPARED = ("pinned_cpus", "seed", "timeout_ms", "server")
 LATENCIES = ("min", "mean", "p50", "p90", "p99", "p99.9", "max")
-# Null, or left out, where a run had too few calls for it.
+# Members that are null or left out if a run had too few calls.
 RARE = ("p90", "p99", "p99.9", "p90_ns", "p99_ns")
-KNEE = ("rate", "above", "p99_ns", "light_p99_ns")  # of a knee, null where none was found
+KNEE = ("rate", "above", "p99_ns", "light_p99_ns")  # of a knee; null if it was not found
 PARTS = ("p50_ns", "p90_ns", "p99_ns", "mean_ns")  # of a stage
-MOST_STAGES, MOST_TEXT, MOST_SLICES = 32, 200, 2000  # what a result can make a page show
+MOST_STAGES, MOST_TEXT, MOST_SLICES = 32, 200, 2000  # limits on what a result can put on a page
 
 
 def is_number(value):
@@ -31,7 +31,7 @@ def is_number(value):
 
 
 def is_figure(figures, name):
-    """Whether it is there, or was left out rightly."""
+    """Returns whether the figure exists, or may be left out."""
     return is_number(figures.get(name)) or (name in RARE and figures.get(name) is None)
 
 
@@ -42,18 +42,18 @@ def text_of(value):
 # Reading one.
 
 def load(path):
-    """A profile.json or a result of testrpc. Raises ValueError with what is wrong with it."""
+    """Reads a profile.json or a result of testrpc. Raises ValueError, which says what is wrong with it."""
     try:
         with open(path, encoding="utf-8") as file:
             result = json.load(file)
-        # Half a surrogate pair is JSON, but no text that can be written.
+        # Half a surrogate pair is valid JSON, but cannot be written as text.
         result = json.loads(json.dumps(result, ensure_ascii=False).encode("utf-8", "replace"))
         schema = result.get("schema", 1)
     except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path} is not a result of latency-profile or testrpc: {error}") from error
     if schema != SCHEMA:
         raise ValueError(f"{path} has schema {text_of(schema)}, and this program reads {SCHEMA}: measure again, "
-                         "or use the version of it that goes with that testrpc")
+                         "or use the version of latency-profile that belongs to that testrpc")
     if not result.get("runs"):
         raise ValueError(f"{path} has no runs")
     leave_out_silent_runs(path, result)
@@ -64,7 +64,7 @@ def load(path):
 
 
 def leave_out_silent_runs(path, result):
-    """Those of which no call came back right: they have no latency."""
+    """Removes the runs without a successful call: they have no latency."""
     runs = result["runs"] if isinstance(result["runs"], list) else []
     told = [run for run in runs if not isinstance(run, dict) or not isinstance(run.get("latency_ns"), dict)
             or any(value is not None for value in run["latency_ns"].values())]
@@ -78,7 +78,7 @@ def leave_out_silent_runs(path, result):
 
 
 def what_is_wrong(result):
-    """The first member that every result has and this one has not, or None."""
+    """Returns the first required member that this result lacks, or None."""
     for name in ("environment", "options"):
         if not isinstance(result.get(name), dict):
             return f"no {name}"
@@ -127,7 +127,7 @@ def call_name(run):
 
 
 def size_name(run):
-    """Empty for calls without data."""
+    """Returns the size as text, empty for calls without data."""
     if run.get("unsized"):
         return ""
     return ",".join(size_text(size) for size in run["sizes"][:8])
@@ -138,14 +138,15 @@ def run_name(run):
 
 
 def limit(run, name):
-    """What the machine could do beside it; 0: not measured."""
+    """Returns what the machine itself achieved meanwhile, or 0 if that was not measured."""
     limits = run.get("limits")
     value = limits.get(name, 0) if isinstance(limits, dict) else 0
     return value if is_number(value) else 0
 
 
 def histogram(run):
-    """Pairs of a latency in nanoseconds and how many calls took that long, ascending; empty: not there."""
+    """Returns pairs of a latency in nanoseconds and the number of calls that took that long, ascending; empty
+    without a histogram."""
     pairs = run.get("histogram")
     if not isinstance(pairs, list):
         return []
@@ -156,7 +157,7 @@ def histogram(run):
 
 
 def stages(run):
-    """(procedure, its round trip, [stage with side and figures]) for each procedure that was stamped."""
+    """Returns (procedure, its round trip, [stage with side and figures]) for each procedure that was stamped."""
     member = run.get("stages")
     procedures = member.get("procedures") if isinstance(member, dict) else None
     for procedure in procedures if isinstance(procedures, list) else []:
@@ -177,7 +178,7 @@ def is_stage(stage):
 
 
 def outliers(run):
-    """The slowest calls, slowest first, with what is known of them."""
+    """Returns the slowest calls, slowest first, with all that is known about each."""
     member = run.get("outliers")
     kept = [call for call in (member if isinstance(member, list) else [])
             if isinstance(call, dict) and is_number(call.get("total_ns"))]
@@ -185,7 +186,7 @@ def outliers(run):
 
 
 def causes(call):
-    """"switched out on CPU 1 (client) for 4.99 ms" for each cause."""
+    """Returns a text such as "switched out on CPU 1 (client) for 4.99 ms" for each cause."""
     member = call.get("causes")
     for cause in member if isinstance(member, list) else []:
         if not isinstance(cause, dict) or not isinstance(cause.get("cause"), str):
@@ -197,7 +198,7 @@ def causes(call):
 
 
 def time_text(ns):
-    """"-": there were too few calls for it."""
+    """Returns the time as text, "-" if there were too few calls for it."""
     if ns is None:
         return "-"
     for unit, name in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
@@ -207,7 +208,7 @@ def time_text(ns):
 
 
 def noise(run):
-    """What disturbed it, as (name, value) pairs, however deep they are nested; its remarks are not among them."""
+    """Returns what disturbed the run as (name, value) pairs, from all levels of nesting, without its remarks."""
     member = {name: value for name, value in (run["noise"] if isinstance(run.get("noise"), dict) else {}).items()
               if name != "remarks"}
     taken = run.get("preemptions")
@@ -229,14 +230,14 @@ def flat(value, name, depth):
 
 
 def who(item, otherwise):
-    """Of a list: "server", "CPU 1"."""
+    """Returns the name of an entry of a list: "server", "CPU 1"."""
     if isinstance(item, dict) and isinstance(item.get("side"), str):
         return text_of(item["side"])
     return f"CPU {item['cpu']}" if isinstance(item, dict) and is_number(item.get("cpu")) else otherwise
 
 
 def noise_remarks(run):
-    """What matters of it, in words of testrpc."""
+    """Returns testrpc's remarks on what disturbed the run."""
     member = run["noise"].get("remarks") if isinstance(run.get("noise"), dict) else None
     return [text_of(remark) for remark in (member if isinstance(member, list) else [])[:8] if isinstance(remark, str)]
 
@@ -246,12 +247,12 @@ def went_wrong(run):
 
 
 def mark(run):
-    """Before its name in tables."""
+    """Returns the mark before the run's name in tables."""
     return "! " if noise_remarks(run) or went_wrong(run) else ""
 
 
 def warnings(runs):
-    """What a reader must know before anything else."""
+    """Returns what a reader must know before anything else."""
     disturbed, wrong = [run for run in runs if noise_remarks(run)], [run for run in runs if went_wrong(run)]
     lines = []
     if disturbed:
@@ -265,19 +266,19 @@ def warnings(runs):
 # Two results.
 
 def scheme(uri):
-    """Of shm:, iwarp: and verbs: with what the URI asks for, but not whom it asks."""
+    """Returns shm:, iwarp: or verbs: with the options of the URI, but without its address."""
     return uri.split(":")[0] + (re.search(r"\?.*", uri) or [""])[0]
 
 
 def kind(result, run):
-    """All that two runs must have in common, by name."""
+    """Returns everything that two runs must have in common, by name."""
     every = {name: run.get(name) for name in OF_RUN}
     every.update((name, run.get(name, usual)) for name, usual in SINCE.items())
     every["weights"] = [part["weight"] for part in run.get("mix", [])]
     every["servers"] = max(len(run.get("targets", [])), 1)
     every["transport"] = scheme(result["uri"])
     every.update((name, value) for name, value in result["options"].items() if name not in NOT_COMPARED)
-    # An option that was not used may not have been there.
+    # An option that was not used may not have existed in the other version.
     return {name: value for name, value in every.items() if value is not None}
 
 
@@ -293,19 +294,19 @@ def by_kind(result):
 
 
 def typical(result):
-    """A run of each kind, in order: where there are several, that of the median rate."""
+    """Returns a run of each kind, in order; if there are several, the one with the median rate."""
     return [sorted(runs, key=lambda run: run["rpc_per_s"])[len(runs) // 2] for runs in by_kind(result).values()]
 
 
 def spread(result):
-    """How many runs there are of each kind, the lowest and the highest rate of them."""
+    """Returns for each kind the number of runs, the lowest and the highest rate."""
     for runs in by_kind(result).values():
         rates = [one["rate"] for one in samples(runs)]
         yield len(rates), min(rates), max(rates)
 
 
 def complete(result):
-    """With the members of a profile that a result of testrpc has not, and those that cannot be used emptied."""
+    """Adds the members of a profile that a result of testrpc lacks, and empties those that cannot be used."""
     runs = result["runs"]
     knee_runs = [run for run in listed(result, "knee_runs") if wrong_in_run(run) is None]
     if "knee_runs" not in result and listed(result, "knees"):  # of testrpc --find-knee itself
@@ -320,7 +321,7 @@ def complete(result):
 
 
 def series_of(run):
-    """A run over time, by itself, as a timeline; None without a series."""
+    """Returns a run's series over time as a timeline, or None without a series."""
     series = [slice_ for slice_ in listed(run, "series") if isinstance(slice_, dict)
               and is_number(slice_.get("start")) and is_number(slice_.get("seconds"))]
     ends = [slice_["start"] + slice_["seconds"] for slice_ in series[:MOST_SLICES]]
@@ -331,12 +332,12 @@ def series_of(run):
 
 
 def slice_ends(line):
-    """When each slice of a timeline ends, in seconds of its calls."""
+    """Returns when each slice of a timeline ends, in seconds of its calls."""
     return line.get("ends") or [(number + 1) * line["slice_seconds"] for number in range(len(line["slices"]))]
 
 
 def knee_doubts(knee):
-    """Why it may be another one, in words of testrpc."""
+    """Returns testrpc's reasons why the knee is doubtful."""
     member = knee.get("doubts")
     return [text_of(doubt) for doubt in (member if isinstance(member, list) else [])[:8] if isinstance(doubt, str)]
 
@@ -365,8 +366,8 @@ def is_timeline(line):
 
 
 def match(before, after):
-    """Pairs of lists of runs of the same kind, in the order of the first result; and a line about each kind of
-    run that has no partner."""
+    """Returns pairs of lists of runs of the same kind, in the order of the first result, and a line about each
+    kind of run without a partner."""
     ours, theirs = by_kind(before), by_kind(after)
     pairs = [(runs, theirs[name]) for name, runs in ours.items() if name in theirs]
     lines = [about_lonely("A", before, runs[0], after) for name, runs in ours.items() if name not in theirs]
@@ -375,7 +376,7 @@ def match(before, after):
 
 
 def about_lonely(side, result, run, other):
-    """With the difference to the run of the other result that is nearest to it, if they have a call in common."""
+    """Describes a run without a partner, and how it differs from the most similar run of the same call, if any."""
     mine = kind(result, run)
     differences = []
     for candidate in other["runs"]:
@@ -389,7 +390,7 @@ def about_lonely(side, result, run, other):
 
 
 def samples(runs):
-    """A run's figures for each time that it was made: rate, p50 and p99 each."""
+    """Returns the rates, p50s and p99s of a run's repetitions."""
     for run in runs:
         repetitions = run.get("repetitions")
         usable = [one for one in (repetitions if isinstance(repetitions, list) else [])
@@ -401,14 +402,14 @@ def samples(runs):
 
 
 def server_text(result):
-    """Of another server than that of --self, who it is; results that are older do not tell."""
+    """Describes a server that is not that of --self; older results do not."""
     if result["options"].get("server", {}) is not None:
         return ""
     return f"server {text_of(result['uri'])}, of whose host nothing is known"
 
 
 def environments(results, names):
-    """A line for each side: what it was measured with, and where."""
+    """Returns a line for each side: what it was measured with, and where."""
     lines = []
     for side, name, result in zip("AB", names, results):
         machine = result["environment"]
@@ -420,7 +421,7 @@ def environments(results, names):
 
 
 def options_of(result):
-    """By name, those of the server, too."""
+    """Returns the options by name, including those of the server."""
     server = result["options"].get("server")
     every = {**result["options"], **{f"server {name}": value for name, value in
                                      (server.items() if isinstance(server, dict) else ())}}
@@ -428,7 +429,7 @@ def options_of(result):
 
 
 def words_of(command):
-    """Of a command line, without the places that results go to."""
+    """Returns the words of a command line without the options that say where results go."""
     words, skip = [], False
     for word in map(text_of, command):
         if not skip and word.split("=")[0] not in ("--json", "--csv", "--out"):
@@ -438,7 +439,7 @@ def words_of(command):
 
 
 def differences(results):
-    """Lines about what the sides were asked for differently."""
+    """Returns lines about options in which the sides differ."""
     lines, (a, b) = [], map(options_of, results)
     differ = [f"{name}: {a[name]}, {b[name]}" for name in a if name in b and a[name] != b[name]]
     if differ:
@@ -453,7 +454,7 @@ def differences(results):
 
 
 def remarks(results, unmatched):
-    """What a reader must know before believing the ratios."""
+    """Returns what a reader must know before believing the ratios."""
     lines = []
     for what in ("host", "cpu", "cpus", "kernel"):
         a, b = (result["environment"][what] for result in results)

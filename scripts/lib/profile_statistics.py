@@ -1,7 +1,7 @@
-"""What can be told from repeated measurements of two sides, with the standard library alone.
+"""Statistics of repeated measurements of two sides, using only the standard library.
 
-Both sides' figures are logarithms, so that a difference is a ratio. Everything here works on ranks: a round
-in which the machine did something else counts as one round, however far off it is.
+Both sides' figures are logarithms, so that a difference is a ratio. All methods work on ranks: a disturbed
+round counts as one round, however far off its figures are.
 
 Rounds in turns: `signed_rank_interval` inverts Wilcoxon's signed rank test. When each round tosses a coin for
 which side goes first, that test's error rate holds for two equal sides whatever the noise is, and however the
@@ -16,10 +16,10 @@ from collections import namedtuple
 from functools import lru_cache
 from statistics import NormalDist
 
-# The middle of the differences, and the values of it that the test does not reject. Infinite ends: there
-# are too few measurements for this confidence.
+# The estimated difference, and the interval of differences that the test does not reject. The ends are
+# infinite if there are too few measurements for this confidence.
 Interval = namedtuple("Interval", "low estimate high")
-EXACT = 60  # with more measurements than that, the normal distribution is near enough
+EXACT = 60  # with more measurements, the normal distribution is accurate enough
 
 
 def median(values):
@@ -30,7 +30,7 @@ def median(values):
 
 @lru_cache(maxsize=None)
 def signed_rank_counts(n):
-    """In how many of the 2**n ways to give n ranks signs the positive ranks add up to 0, 1, 2..."""
+    """Returns in how many of the 2**n ways to give n ranks signs the positive ranks add up to 0, 1, 2..."""
     counts = [1]
     for rank in range(1, n + 1):
         counts = [(counts[s] if s < len(counts) else 0) + (counts[s - rank] if s >= rank else 0)
@@ -40,7 +40,7 @@ def signed_rank_counts(n):
 
 @lru_cache(maxsize=None)
 def rank_sum_counts(m, n):
-    """In how many of the ways to choose m of m + n ranks Mann and Whitney's U is 0, 1, 2..."""
+    """Returns in how many of the ways to choose m of m + n ranks Mann and Whitney's U is 0, 1, 2..."""
     if m == 0 or n == 0:
         return [1]
     counts = [0] * (m * n + 1)
@@ -52,7 +52,7 @@ def rank_sum_counts(m, n):
 
 
 def critical(counts, tail):
-    """The largest k such that a statistic of at most k is no more probable than `tail`; -1: none."""
+    """Returns the largest k such that a statistic of at most k has at most probability `tail`, or -1."""
     total, seen = sum(counts), 0
     for k, count in enumerate(counts):
         seen += count
@@ -66,15 +66,15 @@ def critical_of_normal(mean, variance, tail):
 
 
 def interval_of(differences, k):
-    """From sorted differences, k of which are left out at either end."""
+    """Returns the interval of sorted differences without k at either end."""
     if k < 0 or 2 * k >= len(differences):
         return Interval(-math.inf, median(differences), math.inf)
     return Interval(differences[k], median(differences), differences[-1 - k])
 
 
 def signed_rank_interval(differences, confidence):
-    """Two-sided, of paired differences. The estimate is that of Hodges and Lehmann: the median of the means
-    of all pairs."""
+    """Returns the two-sided interval of paired differences. The estimate is that of Hodges and Lehmann: the
+    median of the means of all pairs."""
     n, tail = len(differences), (1 - confidence) / 2
     means = sorted((differences[i] + differences[j]) / 2 for i in range(n) for j in range(i, n))
     if n <= EXACT:
@@ -83,7 +83,7 @@ def signed_rank_interval(differences, confidence):
 
 
 def rank_sum_interval(before, after, confidence):
-    """Two-sided, of by how much `after` is more than `before`."""
+    """Returns the two-sided interval of the amount by which `after` exceeds `before`."""
     differences = sorted(b - a for a in before for b in after)
     m, n, tail = len(before), len(after), (1 - confidence) / 2
     if m + n <= EXACT:
@@ -92,5 +92,5 @@ def rank_sum_interval(before, after, confidence):
 
 
 def rounds_needed(confidence):
-    """The fewest rounds in turns from which anything can be told at that confidence."""
+    """Returns the fewest rounds in turns that can give a verdict at that confidence."""
     return math.ceil(1 - math.log2(1 - confidence))

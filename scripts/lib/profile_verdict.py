@@ -1,8 +1,8 @@
-"""What a comparison of two sides says, for scripts/latency-profile.py: verdicts, and the gate.
+"""Verdicts of a comparison of two sides, and the gate, for scripts/latency-profile.py.
 
-A verdict is given where an interval of the ratio B/A is all on one side of 1. The intervals of one comparison
-hold together: the confidence is that of all of them at once (Bonferroni's correction), so that a comparison
-of two equal sides has any wrong verdict at all in one of a hundred at most.
+There is a verdict if an interval of the ratio B/A lies entirely on one side of 1. The intervals of one
+comparison hold simultaneously: the confidence is that of all intervals together (Bonferroni's correction), so
+that at most one of a hundred comparisons of two equal sides has any wrong verdict.
 """
 import math
 from collections import namedtuple
@@ -11,12 +11,12 @@ from lib import profile_runs
 from lib.profile_statistics import Interval, median, rank_sum_interval, rounds_needed, signed_rank_interval
 
 CONFIDENCE = 0.99
-# Figure, what it is called, and the power of the ratio B/A that is a loss: less of a rate, more of a latency.
+# Figure, its name, and the power of the ratio B/A that is a loss: a lower rate or a higher latency.
 METRICS = {"rate": ("RPC/s", -1), "p50_ns": ("p50", 1), "p99_ns": ("p99", 1)}
 GATED = ("rate", "p50_ns")  # p99 is not: see doc/latency-profile.md
 NONE = "no difference that can be told"
 UNTOLD = "too few runs to tell"
-# What the gate says; the exit statuses of latency-profile for it.
+# The gate's results, which are exit statuses of latency-profile.
 PASSED, FAILED, UNCERTAIN = 0, 1, 3
 
 # The ratio is B/A as an Interval; a and b are medians.
@@ -24,7 +24,7 @@ Line = namedtuple("Line", "name window metric a b ratio verdict")
 
 
 def of_rounds(rows):
-    """Lines of rows that were measured in turns, then those over all rows if there are several."""
+    """Returns lines for rows that were measured in turns, then over all rows if there are several."""
     confidence = corrected((len(rows) + (len(rows) > 1)) * len(METRICS))
     lines, all_logs = [], {metric: [] for metric in METRICS}
     for row in rows:
@@ -45,7 +45,7 @@ def of_rounds(rows):
 
 
 def of_results(pairs):
-    """Lines of pairs of lists of runs, each side measured by itself."""
+    """Returns lines for pairs of lists of runs, where each side was measured by itself."""
     confidence = corrected(len(pairs) * len(METRICS))
     for before, after in pairs:
         sides = [list(profile_runs.samples(runs)) for runs in (before, after)]
@@ -63,7 +63,7 @@ def corrected(how_many):
 
 
 def needed(rows):
-    """Rounds from which so many rows in turns can have a verdict."""
+    """Returns the number of rounds that `rows` need for a verdict."""
     return rounds_needed(corrected((rows + (rows > 1)) * len(METRICS)))
 
 
@@ -77,7 +77,7 @@ def line(name, window, metric, a, b, logs):
 
 
 def loss_of(metric, ratio):
-    """How many times as long B takes: 1.1 is 10 % slower."""
+    """Returns how many times as long B takes: 1.1 is 10 % slower."""
     if METRICS[metric][1] > 0:
         return ratio
     return Interval(*(1 / end if end else math.inf for end in reversed(ratio)))
@@ -98,7 +98,7 @@ def where(one):
 
 
 def sentence(lines):
-    """The verdict over all."""
+    """Returns the overall verdict."""
     told = [one for one in lines if one.verdict not in (NONE, UNTOLD)]
     if all(one.verdict == UNTOLD for one in lines):
         return "Too few runs to tell anything: repeat them."
@@ -114,8 +114,8 @@ def sentence(lines):
 
 
 def gate(lines, percent, gated):
-    """What it says of B, and sentences. It fails if it is slower by more than that at all values of an interval, and
-    passes if it is not at any value of any interval; else it cannot be told."""
+    """Returns the gate's result for B, and sentences. It fails if some interval lies entirely above the allowed
+    loss, and passes if all intervals lie within it; otherwise the result is uncertain."""
     limit = 1 + percent / 100
     losses = [(one, loss_of(one.metric, one.ratio)) for one in lines if one.metric in gated]
     failed = [f"SLOWER: {where(one)}: {METRICS[one.metric][0]} {loss_text(loss.estimate)}, at least "

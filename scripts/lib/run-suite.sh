@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Runs one suite, one build or the choice of --changed, for scripts/run-tests.sh, which starts this in a
-# process of its own and counts what it has written down:
+# Runs one suite, one build or the choice of --changed, for scripts/run-tests.sh, which starts this as a
+# process of its own and counts the recorded cases:
 #
 #   run-suite.sh NAME        a function suite_NAME of suites.sh, or a build of its table
 #   run-suite.sh changed COMMIT LIST
 #
-# Each case is a line of build-tests/logs/NAME.tsv, and its output a log there. The last line is
-# "end", without which the suite did not come to its end. NAME.times is what bash says of its CPU time.
+# Each case is a line of build-tests/logs/NAME.tsv, and its output is a log there. The last line is "end";
+# if it is missing, the suite did not finish. NAME.times is bash's record of the CPU time.
 set -uo pipefail
 . "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 cd "$root" || exit 1
@@ -18,8 +18,8 @@ results=$logs/$job.tsv  # pass|fail|skip TAB suite/case TAB reason
 # record RESULT NAME [REASON]
 record() { printf '%s\t%s\t%s\n' "$1" "$2" "${3-}" >>"$results"; }
 
-# logged NAME COMMAND...: runs it with its output in a log, which is that of the suite's that grows;
-# shows the log's end if it fails, or its last line if it says with status 77 why it could not be tried.
+# logged NAME COMMAND...: runs it with its output in a log, from which progress is shown. Prints the end of
+# the log if it fails, or the last line if status 77 says that it was skipped.
 logged() {
   local log=$logs/$1.log status
   shift
@@ -35,7 +35,7 @@ logged() {
   return "$status"
 }
 
-# run_case NAME COMMAND...: one case of the current suite, which passes if the command does.
+# run_case NAME COMMAND...: runs one case of the current suite; it passes if the command succeeds.
 run_case() {
   local name=$suite/$1 log=${suite}-${1//[\/ ]/-}
   shift
@@ -47,8 +47,8 @@ run_case() {
   fi
 }
 
-# build VARIANT CC CXX MESON_OPTIONS...: builds into build-tests/VARIANT, a case: everything, or
-# $targets ("none": it only configures). Programs for tests are linked by lld where that is installed.
+# build VARIANT CC CXX MESON_OPTIONS...: builds into build-tests/VARIANT, as one case: everything, or
+# $targets ("none": configures only). Test programs are linked by lld if it is installed.
 build() {
   local variant=$1 cc=$2 cxx=$3 directory=$builds/$1 cache= linker=
   shift 3
@@ -67,8 +67,8 @@ build() {
   run_case "$variant" ninja -C "$directory" -k 0 ${targets-}
 }
 
-# run_programs VARIANT PROCESSES MESON_OPTIONS...: runs test programs of the variant, so many at a
-# time, and records every case in them.
+# run_programs VARIANT PROCESSES MESON_OPTIONS...: runs test programs of the variant, at most PROCESSES at a
+# time, and records each of their cases.
 run_programs() {
   local variant=$1 processes=$2 group=$suite-$2 status before
   local log=$builds/$1/meson-logs/$group.json
@@ -118,8 +118,8 @@ run_in_guest() {
   esac
 }
 
-# lab OPTIONS...: scripts/vm/run with a command that ends with status 42, no other program's, if all is
-# well; so a status that got lost on the way is noticed. Other suites run beside it: it is as important.
+# lab OPTIONS...: runs scripts/vm/run with a command that ends with status 42 on success. No other program
+# uses that status, so a lost status is noticed. Runs without nice, since other suites run beside it.
 lab() {
   scripts/vm/run --nice 0 "$@"
   local status=$?
@@ -130,7 +130,7 @@ lab() {
   esac
 }
 
-# part "NAME WHAT" COMMAND...: of suite "changed", which shows how each of its parts ends.
+# part "NAME WHAT" COMMAND...: runs a part of suite "changed" and prints its result.
 part() {
   local line=$1 began=$SECONDS before
   before=$(wc -l <"$results")
@@ -143,7 +143,7 @@ part() {
     { n[$1]++ } END { printf "   %d passed, %d failed, %d skipped in %d s\n", n["pass"], n["fail"], n["skip"], s }'
 }
 
-# What scripts/lib/affected.py chooses, with GCC: suite_changed COMMIT LIST.
+# suite_changed COMMIT LIST: builds and runs with GCC what scripts/lib/affected.py chooses.
 suite_changed() {
   local chosen=$logs/chosen.tsv kind name why headers=() tests=() programs=() quick=()
   targets=none with_gcc || return
@@ -177,14 +177,14 @@ suite_changed() {
   part "gcc tests" run_affected
 }
 
-# run_affected, of suite_changed: builds its programs and runs its tests.
+# run_affected: builds the programs of suite_changed and runs its tests.
 run_affected() {
   [ ${#programs[@]} -eq 0 ] || targets="${programs[*]}" with_gcc || return
   # A tenth of the simulation's runs; scripts/sim.sh has more.
   [ ${#tests[@]} -eq 0 ] || RRDK_SIM_SEEDS=${RRDK_SIM_SEEDS-2000} run_programs gcc 1 "${tests[@]}"
 }
 
-# Read as a whole before it runs: this file may change meanwhile.
+# In braces, so that bash reads it as a whole before it runs: this file may change meanwhile.
 {
   shift
   : >"$results"

@@ -1,4 +1,4 @@
-"""The picture of scripts/scale.py."""
+"""Draws the picture of scripts/scale.py."""
 import matplotlib
 
 matplotlib.use("Agg")
@@ -10,7 +10,7 @@ from lib.profile_runs import time_text  # noqa: E402
 
 
 def time_axis(axis):
-    """Logarithmic, of microseconds, with a label at 1, 2 and 5 of each decade where there is room."""
+    """Makes a logarithmic axis of microseconds, with labels at 1, 2 and 5 of each decade if they fit."""
     axis.set_yscale("log")
     low, high = axis.get_ylim()
     ticks = [m * 10.0 ** e for e in range(-3, 8) for m in (1, 2, 5)]
@@ -34,7 +34,7 @@ def number_axis(axis, numbers):
 
 
 def lines(axis, rows, rounds, curves, scale=1.0):
-    """Medians as lines, each round's figure as a dot."""
+    """Draws medians as lines and each round's figure as a dot."""
     def points(some, figure):
         known = [r for r in some if r[figure] is not None]
         return [r["connections"] for r in known], [r[figure] * scale for r in known]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Lays out the pages of scripts/make-docs.sh: those of doc/, README and CONTRIBUTING, with links that are
-good there, and the examples as a page.
+"""Lays out the pages for scripts/make-docs.sh: doc/, README and CONTRIBUTING with links that work on the
+site, and the examples as a page.
 
     site_pages.py FOLDER
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from source import ROOT
 
-# Of links into the checkout that are other ones on the site.
+# Links into the checkout, and their counterparts on the site.
 LINKS = {"(doc/examples/)": "(examples.md)", "(examples/)": "(examples.md)", "(lib/include/rrdk/)": "(api/files.html)",
          "(doc/examples/": "(", "(doc/": "(", "(../test/data/": "(", "(LICENSE)": "(LICENSE.txt)",
          "(examples/tirpc/": "(tirpc/", "(../bridge/tirpc/include/rrdk/": "(tirpc/",

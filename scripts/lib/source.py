@@ -1,5 +1,5 @@
-"""What the check scripts share: the checkout's files, C++ without its comments, reporting, and
-what meson says of a build directory."""
+"""What the check scripts share: the checkout's files, C++ without its comments, reporting, and meson's
+introspection of a build directory."""
 import json
 import os
 import re
@@ -7,17 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-# The checkout; elsewhere in test/scripts/checks_test.py.
+# The checkout; test/scripts/checks_test.py sets another one.
 ROOT = Path(os.environ.get("RRDK_ROOT", Path(__file__).resolve().parents[2]))
 
-# A string, a character literal (not a digit separator) or a comment; the latter two are looked for
-# only to know that a quote or a slash inside the former begins nothing.
+# A string, a character literal (not a digit separator) or a comment. All three are matched so that a quote
+# or a slash inside one does not begin another.
 _TOKENS = re.compile(
     r'"(?:\\.|[^"\\\n])*"|(?<!\w)\'(?:\\.|[^\'\\\n])+\'|//[^\n]*|/\*.*?\*/', re.DOTALL)
 
 
 def cpp_files(*folders):
-    """The C++ files under the folders, as sorted paths relative to the root."""
+    """Returns the C++ files under the folders, as sorted paths relative to the root."""
     found = []
     for folder in folders:
         for path in (ROOT / folder).rglob("*"):
@@ -27,14 +27,14 @@ def cpp_files(*folders):
 
 
 def repository_files():
-    """All files that are, or would be, under version control."""
+    """Returns all files that are, or would be, under version control."""
     listing = subprocess.run(
         ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         capture_output=True)
     if listing.returncode == 0:
         names = listing.stdout.decode().split("\0")
         return sorted(Path(n) for n in set(names) if n and (ROOT / n).is_file())
-    # No git, or a checkout that belongs to someone else.
+    # There is no git, or another user owns the checkout.
     def ours(path):
         top = path.parts[0]
         return top != ".git" and not top.startswith("build") and "__pycache__" not in path.parts
@@ -48,7 +48,7 @@ def read(path):
 
 
 def without_comments(text, keep_strings=True):
-    """The text with comments blanked (and strings emptied, if asked), its lines where they were."""
+    """Returns the text with comments blanked, and strings emptied if asked; line numbers stay the same."""
 
     def blank(match):
         token = match[0]
@@ -60,13 +60,13 @@ def without_comments(text, keep_strings=True):
 
 
 def introspected(build, what):
-    """What `meson introspect` says: of a build directory, "--tests" or "--targets"."""
+    """Returns the result of `meson introspect` for a build directory; `what` is "--tests" or "--targets"."""
     return json.loads(subprocess.run(["meson", "introspect", what, str(build)],
                                      capture_output=True, text=True, check=True).stdout)
 
 
 class Findings:
-    """Collects what a check finds; finish() prints the verdict and exits with it."""
+    """Collects a check's findings; finish() prints the verdict and exits with it."""
 
     def __init__(self):
         self.count = 0

@@ -1,15 +1,15 @@
 # shellcheck shell=bash
 # The suites of scripts/run-tests.sh; to be sourced. A suite is a function suite_NAME that reports
-# each case with `record` (run-suite.sh has that and other words that suites are made of), plus a line
-# in the table. Quick ones come first, and what takes longest, builds included, before what can wait.
+# each case with `record` (run-suite.sh has that and the other functions that suites use), plus a line
+# in the table. Quick suites come first, then the longest ones, builds included.
 #
-# The standard run is made of one build, and of all suites that show how the software behaves in it. The
-# full run adds other compilers, sanitizers, virtual machines, packages and clang-tidy. Both see every
+# The standard run makes one build and runs all suites that test the behaviour of the software in it. The
+# full run adds other compilers, sanitizers, virtual machines, packages and clang-tidy. Both run every
 # test case: the sanitizers run the tests of folders $left_to_sanitizers in the full run, and the suite
 # "units" runs them in the standard one.
 
 builds=$root/build-tests
-# shellcheck disable=SC2034 # for who sources this
+# shellcheck disable=SC2034 # for the script that sources this
 logs=$builds/logs
 
 # shellcheck disable=SC2034
@@ -37,7 +37,7 @@ suites=(
   "path         release build: what a call goes through from completion to doorbell is short enough"
 )
 
-# What only one of the two runs has; the other suites are in both.
+# The suites that are in only one of the two runs; the others are in both.
 # shellcheck disable=SC2034
 declare -A only_in=(
   [units]=standard
@@ -45,7 +45,7 @@ declare -A only_in=(
   [interop]=full [tidy]=full [packages]=full [path]=full
 )
 
-# What suites need to be built first.
+# The builds that suites need.
 # shellcheck disable=SC2034
 declare -A built_by=(
   [gcc]=build-gcc [netns]=build-gcc [verbs]=build-gcc [interop]=build-gcc
@@ -54,8 +54,8 @@ declare -A built_by=(
   [clang-tsan]=build-tsan
   [path]=build-release [abi]=build-abi
 )
-# Suites and builds of one lane run one after the other; those of several, side by side. What has none
-# is in lane "checks", which takes one CPU.
+# Suites and builds of one lane run one after the other; those of different lanes run in parallel. The
+# default is lane "checks", which takes one CPU.
 # shellcheck disable=SC2034
 declare -A lane=(
   [build-gcc]=builds [build-units]=builds [build-perf]=builds [build-asan]=builds [build-tsan]=builds [build-release]=builds
@@ -73,18 +73,18 @@ declare -A usual_cpu=(
   [build-gcc]=490 [build-units]=5 [build-abi]=110 [build-asan]=620 [build-tsan]=360 [build-release]=120
 )
 
-# More than this many seconds no suite takes, on a machine that is not stuck.
+# The longest time of a suite in seconds, unless the machine is stuck.
 suite_seconds=3600
 
-# Folders of test/ that start no polling threads or processes: their programs run side by side. The
-# others run one at a time; two busy ones on two cores would starve each other. test/sim is one of
-# those: it starts two processes.
+# Folders of test/ that start no polling threads or processes: their programs run in parallel. The
+# others run one at a time, since two busy ones on two cores would starve each other. test/sim is one of
+# the latter: it starts two processes.
 quiet_folders=(base mem xdr rpc proto engine)
-# Folders whose tests have several threads. Those of test/hostile have, but for a few cases of workers
-# that test/server has too, one that does everything.
+# Folders whose tests have several threads. Those of test/hostile have one thread that does everything,
+# except for a few cases of workers that test/server covers too.
 threaded_folders=(base mem fabric observe drivers runtime client server telemetry c tirpc)
-# The sanitizers run those; GCC leaves out what no guest needs either. Its programs go the same ways
-# through the library in the tests of test/apps, test/survival and test/interop, which it has for itself.
+# The sanitizers run these; the GCC build leaves them out in the full run. Its tests of test/apps,
+# test/survival and test/interop, which only it runs, cover the same paths through the library.
 left_to_sanitizers=(base mem observe drivers runtime client server telemetry hostile)
 
 # Lines are enough for a sanitizer's or a debugger's backtrace, and the rest of what -g writes takes
@@ -144,7 +144,7 @@ suite_units() {
   run_programs gcc 2 "${quiet[@]/#/--suite=}"
   run_programs gcc 1 "${left_to_sanitizers[@]/#/--suite=}" --suite=whole-under-asan "${quiet[@]/#/--no-suite=}"
 }
-# Here the long tests of lanes (test/fabric) take so many times as long.
+# The long tests of lanes (test/fabric) run RRDK_LANE_FACTOR times as long here.
 suite_clang-asan() { RRDK_LANE_FACTOR=10 run_all_programs clang-asan; }
 suite_clang-tsan() { run_programs clang-tsan 1 "${threaded_folders[@]/#/--suite=}"; }
 
@@ -158,7 +158,7 @@ suite_netns() {
       *) record fail "$suite/$link" ;;
     esac
   done
-  # What this kernel or this user may not do, the guest may.
+  # Cases that this kernel or this user may not run are run in a guest.
   local guest_seconds=300
   [ ${#elsewhere[@]} -eq 0 ] || run_in_guest guest --timeout 900 -- "${elsewhere[@]}"
 }
@@ -240,7 +240,7 @@ suite_verbs() {
 
 with_gcc() { build gcc gcc g++ --buildtype=debugoptimized "${lines_only[@]}"; }
 
-# all_but FOLDER: builds everything outside that folder, but for the programs of tests that GCC leaves to
+# all_but FOLDER: builds everything outside that folder, except the programs of tests that GCC leaves to
 # the sanitizers.
 all_but() {
   local files
@@ -256,8 +256,9 @@ build_gcc() { all_but perf; }
 build_perf() { all_but none; }
 build_units() { targets="${left_to_sanitizers[*]/#/tests-}" with_gcc; }
 
-# AddressSanitizer sees null pointers and objects that are too small by itself, and UBSan's checks of these
-# take a quarter of the compiler's time. Its check of virtual tables needs descriptors, which tests take away.
+# AddressSanitizer detects null pointers and objects that are too small by itself, and UBSan's checks for
+# these take a quarter of the compiler's time. UBSan's check of virtual tables needs file descriptors, which
+# some tests use up.
 build_asan() {
   local twice=-fno-sanitize=null,object-size,vptr
   build clang-asan clang-19 clang++-19 "${less_optimized[@]}" '-Db_sanitize=address,undefined' \
@@ -276,13 +277,13 @@ build_release() {
     build release gcc g++ --buildtype=release -Db_lto=true -Dtests=false -Dexamples=false
 }
 
-# Not optimized: what matters is what the debugging information says.
+# Not optimized, since only the debugging information matters.
 build_abi() {
   targets=librrdk.so.0.1.0 \
     build abi gcc g++ -Doptimization=0 -Ddebug=true -Dtests=false -Dbenchmarks=false -Dexamples=false
 }
 
-# run_all_programs VARIANT MESON_OPTIONS...: but for what the options leave out.
+# run_all_programs VARIANT MESON_OPTIONS...: runs all test programs that the options do not exclude.
 run_all_programs() {
   local variant=$1
   shift

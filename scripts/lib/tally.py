@@ -3,9 +3,9 @@
 
     pass|fail|skip <TAB> VARIANT/PROGRAM: CASE <TAB> reason
 
-A GoogleTest program is counted case by case, from its output; a case that began and did not end
-(a crash, a time-out) has failed. The reason of a failure is its first assertion that failed. Any
-other program is one case, judged by meson.
+The cases of a GoogleTest program are counted from its output; a case that began and did not end (a
+crash, a time-out) has failed. The reason of a failure is the first assertion that failed. Any other
+program is one case with meson's result.
 
     tally.py VARIANT TESTLOG.json >> RESULTS
 """
@@ -22,7 +22,7 @@ MOST_LINES = 8  # of an assertion
 
 
 def first_failure(lines):
-    """What the first assertion that failed has to say, in one line."""
+    """Returns the message of the first assertion that failed, in one line."""
     for number, line in enumerate(lines):
         if found := FAILURE.search(line):
             says = itertools.takewhile(str.strip, lines[number + 1:number + MOST_LINES])

@@ -214,7 +214,7 @@ class Network(Hosts):
             server.bind(there)
             self.addCleanup(os.unlink, there)
         for path, state, words in (("/run/rrdk/new", "good", "is free"), ("/run/rrdk/socket", "good", "is there"),
-                                   ("@name", "good", "without a file"), ("/run/rrdk/file", "bad", "is no socket"),
+                                   ("@name", "good", "without a file"), ("/run/rrdk/file", "bad", "is not a socket"),
                                    ("/none/x.sock", "bad", "/none is not there"),
                                    ("/run/rrdk/" + "x" * 110, "bad", "120 bytes"), ("@" + "x" * 107, "bad", "108 bytes")):
             [found] = [f for f in self.findings(host, "--uri", f"shm:{path}") if f["name"] == "socket"]

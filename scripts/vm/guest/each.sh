@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Runs a list of commands in one guest and writes down how each ended:
+# Runs a list of commands in one guest and records how each ended:
 #
 #   each.sh RESULTS SECONDS NAME=COMMAND...
 #
-# Each command, run by bash, has so many SECONDS. A line of RESULTS, which lies best in a folder given
+# bash runs each command for at most SECONDS. A line of RESULTS, a file that should be in a folder given
 # with --share, is pass|fail|skip<tab>NAME<tab>REASON, as scripts/run-tests.sh records it: a command
-# that ends with status 77 was skipped, and its last line says why. Of a GoogleTest program the reason
-# names the tests that failed and says what the first of them found; of another it is its last lines.
-# Each line is there as soon as its command has ended, so what ran is known even if the guest dies.
+# that ends with status 77 was skipped, and its last line says why. The reason of a GoogleTest program
+# names the tests that failed and the first failure; that of another program is its last lines. Each
+# line is written as soon as its command has ended, so what ran is known even if the guest dies.
 # Ends with status 0 if nothing failed, else 1.
 set -u
 [ $# -ge 2 ] || { echo "usage: each.sh RESULTS SECONDS NAME=COMMAND..." >&2; exit 2; }
@@ -20,7 +20,7 @@ failed_tests() {
   sed -n 's/^\[  FAILED  \] \([^ ,]*[.][^ ,]*\).*/\1/p' "$output" | sort -u | paste -sd ' '
 }
 
-# What the first assertion that failed has to say, in one line.
+# Prints the message of the first assertion that failed, in one line.
 first_failure() {
   awk '/: Failure$/ { found = 1 } found && (/^$/ || /^\[/ || n++ == 8) { exit } found' "$output" | paste -sd ' '
 }

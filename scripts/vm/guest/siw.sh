@@ -9,8 +9,8 @@
 set -euo pipefail
 case ${1-} in
   lo)
-    # lo's own MAC is all zeroes, and so would be the device's GID, which rdma_cm does not find.
-    # One process for all of them: to start one takes an emulated CPU a tenth of a second.
+    # lo's own MAC is all zeroes, so the device's GID would be too, and rdma_cm would not find it.
+    # One process sets all of this, since starting one takes an emulated CPU a tenth of a second.
     printf '%s\n' 'link set lo down' 'link set lo address 02:00:00:00:00:01' 'link set lo up' \
       'address replace 10.6.0.1/32 dev lo' 'address replace fd06::1/128 dev lo nodad' | ip -batch -
     interface=lo

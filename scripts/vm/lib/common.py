@@ -8,7 +8,7 @@ ROOT = Path(__file__).resolve().parents[3]
 GUEST_SCRIPTS = ROOT / "scripts/vm/guest"
 CACHE = Path(os.environ.get("RRDK_VM_CACHE") or ROOT / "build-tests/vm").resolve()
 
-# How the lab ends when it is not the command that decides. doc/vm.md explains them to users.
+# Exit statuses of the lab itself, as opposed to the command's. doc/vm.md explains them to users.
 UNAVAILABLE = 77  # what meson and the test suite take as "skipped"
 NO_BOOT = 121
 PANIC = 122

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from common import LAB_ERROR, NO_BOOT, OUT_OF_MEMORY, PANIC, TIMED_OUT, LabError, Steps
 
-BOOT_SECONDS = 180  # Seven are usual under TCG; a busy machine needs its time.
+BOOT_SECONDS = 180  # Seven are usual under TCG; a busy machine takes longer.
 PORTS = ("out", "err", "control", "console")
 PANIC_LINE = re.compile(r"Kernel panic - not syncing: (.*)")
 OUT_OF_MEMORY_LINE = re.compile(r"panic_on_oom|out of memory|deadlocked on memory", re.I)
@@ -44,9 +44,9 @@ def command_line(settings: Settings, ports: dict[str, int]) -> list[str]:
             "-cpu", "host" if kvm else "max,la57=off,erms=off,fsrm=off",
             "-smp", str(settings.cpus), "-m", str(settings.memory),
             "-kernel", str(settings.image), "-initrd", str(settings.initramfs),
-            # mitigations=off: its detours are slow to emulate, too, and nobody attacks this kernel.
-            # no_timer_check: an emulated timer on a busy machine can be too late for the kernel's
-            # test of it, which then panics.
+            # mitigations=off: they are slow to emulate, too, and this kernel is not exposed to attacks.
+            # no_timer_check: an emulated timer on a busy machine can be too late for the kernel's timer
+            # check, and the kernel would panic.
             "-append", "console=ttyS0 panic=-1 net.ifnames=0 no_timer_check mitigations=off "
                        f"loglevel={7 if settings.console else 4}",
             "-device", "virtio-serial-pci"]
@@ -76,16 +76,16 @@ class Guest:
         self.booted = self.ready = self.timed_out = False
         self.deadline = time.monotonic() + settings.boot_timeout
         self.status: int | None = None
-        self.failure = ""  # what the guest's own scripts complain of
+        self.failure = ""  # what the guest's own scripts report
         self.console: deque[str] = deque(maxlen=400)
         self.rest = {"control": b"", "console": b""}
 
     def run(self) -> int:
-        """The command's exit status; raises LabError where there is none."""
+        """Returns the command's exit status; raises LabError if the command did not end by itself."""
         return self.verdict(self.boot())
 
     def boot(self) -> str:
-        """Runs qemu to its end. Returns what it complained of."""
+        """Runs qemu to its end. Returns its error output."""
         ends = {name: os.pipe() for name in PORTS}
         line = command_line(self.settings, {name: end[1] for name, end in ends.items()})
         process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -99,7 +99,7 @@ class Guest:
             process.wait()
 
     def watch(self, process: subprocess.Popen, ports: dict[str, int]) -> str:
-        """Until the guest ends or its time is over. Returns what qemu complained of."""
+        """Watches the guest until it ends or its time is over. Returns qemu's error output."""
         complaint, killed = b"", False
         with selectors.DefaultSelector() as selector:
             for name, descriptor in ports.items():
@@ -119,7 +119,7 @@ class Guest:
                     break
                 if not killed and (late or self.failure or self.status is not None):
                     killed, self.timed_out = True, late
-                    process.kill()  # What it wrote is in the pipes, and is read to the end.
+                    process.kill()  # Its output stays in the pipes and is still read.
                     self.deadline = time.monotonic() + 10
         return complaint.decode(errors="replace").strip()
 
@@ -176,6 +176,6 @@ class Guest:
         raise LabError(LAB_ERROR, f"the guest ended {when}\n{self.tail()}")
 
     def tail(self, end: int | None = None) -> str:
-        """What the kernel said last, or up to a line, for a message."""
+        """Returns the kernel's last messages, or those up to a line, for an error message."""
         lines = [line for line in list(self.console)[:end] if line][-12:]
         return "\n".join(f"  console: {line}" for line in lines) or "  (the kernel said nothing)"

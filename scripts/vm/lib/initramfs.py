@@ -33,11 +33,11 @@ def pad(data: bytes) -> bytes:
 
 
 def write(path: Path, busybox: Path, init: Path, modules: list[Path], files: dict[str, str]) -> None:
-    """files: what to put under /lab besides, by name."""
+    """Writes the archive; `files` are texts to put under /lab, by name."""
     archive = Archive(path)
     for folder in ("bin", "dev", "proc", "sys", "modules", "lab"):
         archive.add_folder(folder)
-    # Where the kernel opens init's standard output, before init can mount anything on /dev.
+    # The kernel opens init's standard output here, before init can mount anything on /dev.
     archive.add("dev/console", stat.S_IFCHR | 0o600, device=(5, 1))
     archive.add_file("bin/busybox", busybox.read_bytes())
     archive.add_file("init", init.read_bytes())

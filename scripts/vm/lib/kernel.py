@@ -13,7 +13,7 @@ from packages import Apt
 
 # --kernel's choices and the meta packages that name the newest kernel of each series.
 SERIES = {"6.1": "linux-image-amd64", "6.12": "linux-image-6.12-amd64"}
-# What no guest of ours has a use for is most of the modules' size.
+# Modules that our guests never need; they are most of the total size.
 UNWANTED = ["sound", "drivers/gpu", "drivers/media", "drivers/staging", "drivers/net/wireless",
             "drivers/net/ethernet", "drivers/scsi", "drivers/iio", "drivers/hid", "drivers/usb"]
 # Loaded by the initramfs, before the host's files can be reached.
@@ -35,7 +35,7 @@ class Kernel:
 
     @property
     def image(self) -> Path:
-        """What qemu boots: to unpack itself takes the kernel five seconds on an emulated CPU."""
+        """The unpacked image for qemu: unpacking itself takes the kernel five seconds on an emulated CPU."""
         return self.unpacked if self.unpacked.exists() else self.packed
 
     @property
@@ -86,8 +86,8 @@ def prepare(apt: Apt, series: str, layer: Path) -> Kernel:
 
 
 def unpack(kernel: Kernel) -> None:
-    """Writes the ELF file that is packed in the kernel's image, where the image's head says (Linux's x86
-    boot protocol, 2.08 or later). What is packed in another way than Debian's stays as it is."""
+    """Writes the ELF file that is packed in the kernel's image at the place that the image's header names
+    (Linux's x86 boot protocol, 2.08 or later). A kernel packed differently from Debian's stays as it is."""
     image = kernel.packed.read_bytes()
     real_mode = (image[0x1f1] + 1) * 512
     at, length = struct.unpack_from("<II", image, 0x248)

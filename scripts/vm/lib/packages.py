@@ -12,8 +12,8 @@ from common import CACHE, UNAVAILABLE, LabError, Steps
 class Apt:
     """apt-get without installing anything; works as an ordinary user.
 
-    Starts with the host's package lists. Where they know too little, or name files that the mirror
-    no longer has, it gets lists of its own into the cache.
+    Starts with the host's package lists. If they lack a package, or name files that the mirror no longer
+    has, it gets lists of its own into the cache.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Apt:
         return done.stdout
 
     def with_lists(self, action):
-        """Does action(); if the host's package lists do not suffice, once more with fresh ones."""
+        """Runs action(), and again with fresh package lists if the host's do not suffice."""
         try:
             return action()
         except LabError:
@@ -48,7 +48,7 @@ class Apt:
         return action()
 
     def depends(self, meta: str, pattern: str) -> str:
-        """The name of the package that a meta package depends on."""
+        """Returns the name of the package that a meta package depends on."""
         def look() -> str:
             found = re.search(rf"^Depends:.*?\b({pattern})", self.run("apt-cache", "show", "--no-all-versions", meta), re.M)
             if not found:
@@ -57,7 +57,7 @@ class Apt:
         return self.with_lists(look)
 
     def missing(self, wanted: list[str]) -> list[str]:
-        """NAME=VERSION of all that installing the wanted packages on this host would bring."""
+        """Returns NAME=VERSION of everything that installing the wanted packages on this host would add."""
         def look() -> list[str]:
             plan = self.run("apt-get", "-s", "--no-install-recommends", "install", *wanted)
             return sorted("=".join(p) for p in re.findall(r"^Inst (\S+) (?:\[\S+\] )?\((\S+)", plan, re.M))
@@ -74,7 +74,7 @@ class Apt:
 
 
 def unpack_archive(archive: Path, target: Path) -> None:
-    # --keep-directory-symlink: a package that says /sbin shall not replace the link /sbin -> usr/sbin.
+    # --keep-directory-symlink: a package with files in /sbin must not replace the link /sbin -> usr/sbin.
     with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", str(archive)], stdout=subprocess.PIPE) as source:
         done = subprocess.run(["tar", "-x", "--keep-directory-symlink", "--no-same-owner", "-C", str(target)],
                               stdin=source.stdout, capture_output=True, text=True, check=False)

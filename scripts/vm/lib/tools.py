@@ -1,6 +1,6 @@
-"""What the guest needs in user space and the host may not have: a layer over the host's root.
+"""The guest's user-space tools that the host may lack, as a layer over the host's root.
 
-Only the packages that the host lacks are in it, so it is made anew when the host's set changes.
+The layer contains only the packages that the host lacks, so it is made anew when the host's set changes.
 """
 import hashlib
 import os
@@ -21,12 +21,12 @@ DPKG_STATUS = Path("/var/lib/dpkg/status")
 
 
 def folder_for(made_for: str) -> Path:
-    """Each set of packages has a folder of its own: guests that run may be using another."""
+    """Returns the folder for a set of packages. Each set has its own, since running guests may use another one."""
     return CACHE / f"tools-{hashlib.sha256(made_for.encode()).hexdigest()[:12]}"
 
 
 def prepare(apt: Apt) -> Path:
-    """The layer's folder, downloaded if the one at hand does not fit."""
+    """Returns the layer's folder, after downloading it if the existing one does not fit."""
     record = CACHE / "tools.packages"
     wanted = " ".join(PACKAGES)
     known = record.read_text() if record.exists() else ""
@@ -53,7 +53,7 @@ def make_layer(apt: Apt, packages: list[str], layer: Path) -> None:
 
 
 def find(layer: Path, name: str) -> Path:
-    """A program, from the layer or the host."""
+    """Returns the path of a program in the layer or on the host."""
     for folder in (layer / "bin", layer / "sbin", Path("/bin"), Path("/sbin")):
         if (folder / name).exists():
             return folder / name
@@ -61,6 +61,6 @@ def find(layer: Path, name: str) -> Path:
 
 
 def environment(layer: Path) -> dict[str, str]:
-    """For running the layer's programs on the host."""
+    """Returns the environment for running the layer's programs on the host."""
     libraries = f"{layer}/usr/lib/x86_64-linux-gnu"
     return {**os.environ, "LD_LIBRARY_PATH": libraries, "LC_ALL": "C"}
