@@ -74,7 +74,7 @@ class Capture(harness.Case):
 
     def test_an_impossible_file(self):
         process = self.run_testrpc("--self", "--engine", "null", "--count", "10", "--capture", "/nowhere/x.pcapng")
-        self.assert_fails_with_one_line(process, "/nowhere/x.pcapng")
+        self.assert_fails_with_one_line(process, "/nowhere/x.pcapng", status=2)
 
     def test_a_file_that_does_not_take_it_all(self):
         process = self.run_testrpc("--self", *CALL, "--capture", "/dev/full")
