@@ -26,8 +26,8 @@ void allocated() noexcept {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || \
     RRDK_HAS_FEATURE(address_sanitizer) || RRDK_HAS_FEATURE(thread_sanitizer)
 
-// The sanitizer owns malloc, and tells whoever asks. Its header is not every compiler's.
-// NOLINTNEXTLINE(readability-identifier-naming)
+// The sanitizer owns malloc and offers hooks. Declared here because not every compiler has its
+// header. NOLINTNEXTLINE(readability-identifier-naming)
 extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*malloc_hook)(const volatile void*,
                                                                              size_t),
                                                          void (*free_hook)(const volatile void*));

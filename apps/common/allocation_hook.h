@@ -1,10 +1,10 @@
-// A hook that sees allocations, which the steady state must not make. In a program that links this,
-// every allocation of the process calls the hook, whichever library makes it; with sanitizers too.
+// A hook for allocations, which the steady state must not make. In a program that links this, every
+// allocation of the process calls the hook, whichever library makes it; with sanitizers too.
 #pragma once
 
 namespace rrdk::apps {
 
-// From now on called at each allocation, in the thread that makes it. It must not allocate.
+// Called at each allocation, in the allocating thread. It must not allocate.
 using AllocationHook = void (*)() noexcept;
 void set_allocation_hook(AllocationHook hook) noexcept;
 

@@ -13,12 +13,12 @@ namespace {
 
 constexpr uint64_t kLastPing = 1ull << 63;  // marks the ping after which the other side may leave
 constexpr uint32_t kRoundsPerBatch = 50;
-// The first ping waits for the other side to come, and lets others run meanwhile; later ones are
-// answered at once by a side that is running.
+// The first ping waits for the other side to arrive, and lets other threads run meanwhile; later
+// ones are answered at once by a side that is running.
 constexpr uint32_t kSpinsOfFirst = 1;
 constexpr uint32_t kSpins = 65536;
 
-// False: nobody answers; the other side's process may have died.
+// Returns false if the other side does not answer in time; its process may have died.
 bool round_trip(PingLine& line, uint64_t value, uint32_t spins_per_look, uint64_t patience_ns) {
   uint64_t give_up = 0;
   line.asked.store(value, std::memory_order_release);
@@ -35,7 +35,8 @@ bool round_trip(PingLine& line, uint64_t value, uint32_t spins_per_look, uint64_
   return true;
 }
 
-// The nanoseconds of a round trip in each batch. Empty: the other side did not answer in time.
+// Returns the nanoseconds of a round trip in each batch, or nothing if the other side did not
+// answer in time.
 std::vector<double> time_batches(PingLine& line, uint64_t first, uint32_t batches,
                                  uint64_t patience_ns) {
   std::vector<double> results;
@@ -66,7 +67,7 @@ double ping(PingLine& line, uint32_t batches, uint64_t patience_ns) {
   std::vector<double> results = time_batches(line, first, batches, patience_ns);
   uint64_t last = (line.asked.load(std::memory_order_relaxed) + 1) | kLastPing;
   if (results.empty()) {
-    line.asked.store(last, std::memory_order_release);  // lets it go when it comes
+    line.asked.store(last, std::memory_order_release);  // lets the other side leave when it arrives
     return 0;
   }
   if (!round_trip(line, last, kSpins, patience_ns))
@@ -114,7 +115,7 @@ double memcpy_bytes_per_s(const std::byte* from, std::byte* to, size_t size, siz
     return 0;
   for (size_t b = 0; b < buffers; ++b)
     std::memcpy(to + b * stride, from, size);
-  // Look at the clock only every few copies, and keep the compiler from dropping any of them.
+  // Read the clock only every few copies, and keep the compiler from removing copies.
   size_t per_look = std::max<size_t>(1, 65536 / size);
   uint64_t start = clock_ns();
   uint64_t elapsed;

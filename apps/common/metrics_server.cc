@@ -60,7 +60,7 @@ bool is_same(std::string_view text, std::string_view lower) {
   return std::ranges::equal(text, lower, {}, small);
 }
 
-// The part up to `end`, without blanks around it, which is taken from `text`.
+// Removes the part up to `end` from `text`, and returns it without blanks around it.
 std::string_view take_part(std::string_view& text, char end) {
   const size_t at = std::min(text.find(end), text.size());
   std::string_view part = text.substr(0, at);
@@ -109,7 +109,7 @@ struct Request {
   std::string accept;
 };
 
-// What is answered to those who ask for the same.
+// The answer to all requests for the same.
 struct Answer {
   bool is_for(const Request& request) const {
     return body != nullptr && accept == request.accept && is_packed == request.takes_gzip;
@@ -120,9 +120,9 @@ struct Answer {
   const char* content_type = "";
 };
 
-// By gzip. Empty: it cannot be.
+// Compresses by gzip. Returns an empty string on failure.
 std::string packed(std::string text) {
-  constexpr size_t kMostAdded = 512;  // to what cannot be packed, beside 5 bytes for each 64 KiB
+  constexpr size_t kMostAdded = 512;  // to incompressible data, besides 5 bytes for each 64 KiB
   std::string to(text.size() + text.size() / 8192 + kMostAdded, '\0');
   std::string work(ISAL_DEF_LVL1_DEFAULT, '\0');
   isal_zstream stream = {};
@@ -155,7 +155,7 @@ class Connection {
   bool over() const { return over_ || Clock::now() >= end_; }
   Clock::time_point end() const { return end_; }
 
-  // Goes as far as it can without waiting. `make` has the answer to a request.
+  // Makes progress as far as possible without waiting. `make` returns the answer to a request.
   template <typename Make>
   void step(Make&& make) {
     if (waits())
@@ -171,7 +171,8 @@ class Connection {
     return !waits() && written_ == head_.size() + (body_ != nullptr ? body_->size() : 0);
   }
 
-  // Bytes that came; 0: none now. At the peer's end, and at an error, this connection is over.
+  // Returns the number of bytes received, which may be 0. When the peer closes, and on an error,
+  // this connection ends.
   size_t receive(char* to, size_t size) {
     const ssize_t n = recv(fd(), to, size, 0);
     over_ = n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
@@ -253,7 +254,7 @@ class Connection {
   Clock::time_point end_;
   bool over_ = false;
   std::string request_;
-  std::string head_;  // of the answer; empty: there was no whole request yet
+  std::string head_;  // of the answer; empty until a request is complete
   Text body_;
   size_t written_ = 0;
 };
@@ -262,7 +263,7 @@ std::string system_text(int error) {
   return std::system_category().message(error);
 }
 
-// HOST, in brackets or not, and PORT.
+// HOST, with or without brackets, and PORT.
 struct Address {
   std::string host, port;
   std::string name() const {
@@ -312,7 +313,7 @@ Socket listen_at(const addrinfo& at, uint16_t port) {
   return listener;
 }
 
-// At each address of the host that is this machine's, at one port.
+// Listens at each address of the host that belongs to this machine, at one port.
 Result<std::vector<Socket>> listen_at(const Address& address) {
   const std::string where = "metrics cannot be served at " + address.host + ":" + address.port;
   addrinfo hints = {};
@@ -337,8 +338,8 @@ Result<std::vector<Socket>> listen_at(const Address& address) {
   return listeners;
 }
 
-// Its thread takes no signals, which are for the program's, and runs on any CPU: what it inherits
-// from a thread that is pinned would keep it on a CPU that polls.
+// Makes the server's thread take no signals, which are for the program's threads, and run on any
+// CPU: the affinity inherited from a pinned thread would keep it on a CPU that polls.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -400,7 +401,7 @@ class MetricsServer::Loop {
     }
   }
 
-  // One pass; false: it is to end.
+  // Makes one pass. Returns false if the server is to end.
   bool look() {
     made_ = {};
     std::vector<pollfd> events = {{stop_.fd(), POLLIN, 0}};
@@ -445,7 +446,7 @@ class MetricsServer::Loop {
     }
   }
 
-  // The oldest one goes that has said nothing, not even by now, or has its answer already.
+  // Closes the oldest connection that has sent nothing so far or has its answer already.
   void make_room() {
     auto oldest = connections_.begin();
     for (; oldest != connections_.end(); ++oldest) {

@@ -1,4 +1,4 @@
-// Metrics by HTTP, for Prometheus and whatever else scrapes them.
+// Serves metrics by HTTP, for Prometheus and other scrapers.
 #pragma once
 
 #include <memory>
@@ -9,14 +9,14 @@
 
 namespace rrdk::apps {
 
-// One thread with few connections at a time, each for one request and for a short while. One more
-// takes the place of the oldest one that waits for its request: silent or slow peers, however many,
-// delay no scrape.
+// One thread with few connections at a time, each for one request and for a short while. A further
+// connection replaces the oldest one that waits for its request, so that silent or slow peers,
+// however many, do not delay a scrape.
 class MetricsServer {
  public:
-  // Serves /metrics at `address`: "PORT", of the loopback interface, or "HOST:PORT"; port 0: any
-  // that is free. A name is served at all its addresses. The Telemetry outlives the server.
-  // Errors: kBadUri (not an address), kSystem (it cannot be listened at).
+  // Serves /metrics at `address`: "PORT" on the loopback interface, or "HOST:PORT"; port 0 is any
+  // free port. A host name is served at all its addresses. The Telemetry outlives the server.
+  // Errors: kBadUri (not an address), kSystem (listening failed).
   static Result<std::unique_ptr<MetricsServer>> start(const std::string& address,
                                                       const Telemetry& telemetry);
   // Errors: kBadUri (not an address).

@@ -20,7 +20,8 @@
 namespace rrdk::apps {
 namespace {
 
-// Both poll until all of it is done. False: the other end has closed.
+// Both functions poll until all bytes are transferred. They return false if the other end has
+// closed.
 bool take(int socket, std::byte* to, size_t length) {
   while (length != 0) {
     const ssize_t n = ::recv(socket, to, length, MSG_DONTWAIT);
@@ -118,7 +119,7 @@ double tcp_round_trip_ns(TcpEnds ends, size_t there, size_t back, uint64_t durat
 
 namespace {
 
-// One end of many connections, on which messages of `take` bytes come and are answered with `give`.
+// One end of many connections. It answers messages of `take` bytes with `give` bytes.
 class ManyEnds {
  public:
   ManyEnds(size_t take, size_t give, size_t connections)
@@ -138,7 +139,7 @@ class ManyEnds {
     for (const int socket : sockets_)
       (void)give(socket, out_.data(), out_.size());
   }
-  // How many messages have come, and were answered.
+  // Returns how many messages arrived and were answered.
   size_t step() {
     std::array<epoll_event, 64> ready;
     const int count = ::epoll_wait(epoll_, ready.data(), ready.size(), 0);
@@ -217,7 +218,7 @@ double tcp_stream_bytes_per_s(TcpEnds ends, size_t size, size_t buffers, uint64_
   }
   ::shutdown(connection.near(), SHUT_WR);
   far_end.join();
-  // What was still on its way counts with the time that it took.
+  // Messages that were still in flight count, and so does their time.
   const uint64_t elapsed = clock_ns() - start;
   return static_cast<double>(pieces) * static_cast<double>(size) * 1e9 /
          static_cast<double>(elapsed);

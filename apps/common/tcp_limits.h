@@ -1,5 +1,5 @@
-// What TCP on loopback can do at best between two threads that both poll: what an iWARP driver in
-// user space is to be held against. perf/ prints it.
+// Measures the limits of TCP on loopback between two threads that both poll, as the reference for
+// an iWARP driver in user space. perf/ prints them.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,14 @@ namespace rrdk::apps {
 constexpr size_t kNullCallBytes = 2 + 18 + 28 + 40 + 4;
 constexpr size_t kNullReplyBytes = 2 + 18 + 28 + 24 + 4;
 
-// Two CPUs for the two ends; -1: wherever the system puts it.
+// The CPUs of the two ends; -1: not pinned.
 struct TcpEnds {
   int near_cpu = -1;
   int far_cpu = -1;
 };
 
-// Two connected sockets with TCP_NODELAY, as the iwarp driver has. They are in blocking mode: what
-// polls them passes MSG_DONTWAIT, and libtirpc can use them as they are.
+// Two connected sockets with TCP_NODELAY, as in the iwarp driver. They are in blocking mode: code
+// that polls them passes MSG_DONTWAIT, and libtirpc can use them as they are.
 class TcpConnection {
  public:
   TcpConnection();
@@ -38,34 +38,34 @@ class TcpConnection {
   int far_ = -1;
 };
 
-// `there` bytes go and `back` bytes come. Each end is one thread's.
+// Sends `there` bytes and returns `back` bytes. Each end belongs to one thread.
 class TcpPingPong {
  public:
   TcpPingPong(size_t there, size_t back);
 
-  // The near end: polls until all has come back. False: the system refused something.
+  // Called at the near end: polls until everything has come back. Returns false on a system error.
   bool round_trip();
-  // The far end: takes what has come, if anything, and answers once it is all. False: the near end
-  // is closed.
+  // Called at the far end: receives what has arrived, if anything, and answers once it is complete.
+  // Returns false if the near end is closed.
   bool answer();
-  // The near end has no more.
+  // Called at the near end: no further round trips follow.
   void close();
 
  private:
   TcpConnection connection_;
   std::vector<std::byte> near_out_, near_in_, far_in_, far_out_;
-  size_t taken_ = 0;  // by the far end, of the bytes under way
+  size_t taken_ = 0;  // by the far end, of the current round trip
 };
 
-// The median time in which `there` bytes go and `back` bytes come, in nanoseconds, over
-// `duration_ns`. 0: the system refused something.
+// Measures for `duration_ns`. Returns the median time, in nanoseconds, in which `there` bytes go
+// and `back` bytes come, or 0 on a system error.
 double tcp_round_trip_ns(TcpEnds ends, size_t there, size_t back, uint64_t duration_ns);
 
-// How many times a second a null call's bytes go and come over so many connections, with one call
-// under way on each: both ends take whatever their epoll set reports, and answer it.
+// Returns how many times per second a null call's bytes go and come over `connections` connections,
+// with one call in flight on each: both ends receive what their epoll set reports, and answer it.
 double tcp_calls_per_s(TcpEnds ends, size_t connections, uint64_t duration_ns);
 
-// Bytes per second, of pieces of `size` bytes, each end with so many buffers for them, in turn.
+// Returns the bytes per second of pieces of `size` bytes; each end uses `buffers` buffers in turn.
 double tcp_stream_bytes_per_s(TcpEnds ends, size_t size, size_t buffers, uint64_t duration_ns);
 
 }  // namespace rrdk::apps

@@ -1,4 +1,4 @@
-// Reading the parts that NFSv3 replies are made of (RFC 1813 section 2.6), client side.
+// Decodes the parts of NFSv3 replies (RFC 1813 section 2.6), for clients.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace rrdk::nfs3 {
 
-// Of fattr3 what a caller here looks at.
+// The members of fattr3 that callers here use.
 struct Attributes {
   FileType type;
   uint64_t size;

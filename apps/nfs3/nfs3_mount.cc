@@ -12,13 +12,13 @@
 namespace rrdk::nfs3 {
 namespace {
 
-// rpcbind as the portmapper it was (RFC 1833 section 3).
+// rpcbind, asked by the portmapper protocol (RFC 1833 section 3).
 constexpr uint16_t kRpcbindPort = 111;
 constexpr uint32_t kRpcbind = 100000;
 constexpr uint32_t kRpcbindVersion = 2;
 constexpr uint32_t kGetPort = 3;
 
-constexpr uint16_t kUsualPort = 20048;  // what IANA gives mountd
+constexpr uint16_t kUsualPort = 20048;  // assigned to mountd by IANA
 
 Decoder decoder_of(const Fragment& results) {
   return Decoder(std::span(&results, 1));
@@ -80,7 +80,7 @@ Result<FileHandle> mount_export(const MountTarget& target) {
   std::string where = what + " at " + target.host + " port " + std::to_string(port);
   Fragment fragment = fragment_of(*results);
   Decoder decoder = decoder_of(fragment);
-  // mountstat3 has nfsstat3's numbers, with names of its own.
+  // mountstat3 has nfsstat3's numbers under other names.
   auto status = static_cast<Status>(decoder.get_u32());
   if (decoder.ok() && status != Status::kOk)
     return fail(code_of(status), where + ": " + to_string(status));

@@ -1,4 +1,4 @@
-// NFS version 3 as RFC 1813 writes it: what a client and a server need beside the binding.
+// NFS version 3 (RFC 1813): what a client and a server need besides the binding.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ class FileHandle {
   uint32_t length_ = 0;
 };
 
-// Reads nfs_fh3; the decoder fails when it is too long.
+// Reads nfs_fh3; the decoder fails if it is too long.
 inline FileHandle get_handle(Decoder& from) {
   std::array<std::byte, kMaxHandle> room;
   ItemView bytes = from.get_opaque(kMaxHandle);
@@ -74,7 +74,7 @@ enum class Status : uint32_t {
   kJukebox = 10008,
 };
 
-// "NFS3ERR_NOENT". Never null: "an unknown NFS status" for what RFC 1813 does not have.
+// Returns a name such as "NFS3ERR_NOENT"; "an unknown NFS status" for values outside RFC 1813.
 const char* to_string(Status status) noexcept;
 
 // ftype3, section 2.6.

@@ -42,12 +42,12 @@ Arrivals::Arrivals(const ArrivalPattern& pattern, double rate, uint64_t seed, do
   next_ns_ = pattern.kind == ArrivalPattern::Kind::kPoisson ? exponential_gap() : time_of_burst(0);
 }
 
-// A call by itself is a burst of one.
+// A single call is a burst of one.
 double Arrivals::time_of_burst(uint64_t number) const {
   return (static_cast<double>(number) + lead_) * pattern_.burst * 1e9 / rate_;
 }
 
-// By inversion, of a number in [0, 1) that SplitMix64 (Steele, Lea and Flood, 2014) gives.
+// Inverts the distribution for a number in [0, 1) from SplitMix64 (Steele, Lea and Flood, 2014).
 double Arrivals::exponential_gap() {
   uint64_t z = random_ += 0x9e3779b97f4a7c15;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;

@@ -11,8 +11,7 @@ namespace rrdk::testrpc {
 struct ArrivalPattern {
   enum class Kind : uint8_t {
     kEven,     // one every 1/rate seconds
-    kPoisson,  // gaps with an exponential distribution, as of many callers that know nothing of
-               // each other
+    kPoisson,  // exponentially distributed gaps, as from many independent callers
     kBurst,    // `burst` at a time, every burst/rate seconds
   };
   Kind kind = Kind::kEven;
@@ -29,17 +28,17 @@ Result<ArrivalPattern> parse_arrivals(const std::string& text);
 class Arrivals {
  public:
   Arrivals() = default;
-  // `rate` calls a second on average. The same seed gives the same schedule. What is not random
-  // begins `lead` of its distances after the start: several schedules with distances in common may
-  // take turns.
+  // `rate` is the average number of calls per second. The same seed gives the same schedule. A
+  // schedule that is not random begins `lead` of its intervals after the start, so that several
+  // schedules with the same interval can alternate.
   Arrivals(const ArrivalPattern& pattern, double rate, uint64_t seed, double lead = 0);
 
   // When the next call is due.
   double next_ns() const { return next_ns_; }
-  // It is made; on to the one after it.
+  // Proceeds from the next call to the one after it.
   void take();
-  // How many calls are due before `end_ns`, including those already taken. For a Poisson process
-  // the calls after the next one are not drawn for this: they count with their mean.
+  // Returns how many calls are due before `end_ns`, including those already taken. For a Poisson
+  // process the calls after the next one are not drawn for this, and count with their mean.
   uint64_t due_before(double end_ns) const;
 
  private:

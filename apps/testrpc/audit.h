@@ -1,4 +1,5 @@
-// Counting what the steady state must not do, allocate, and what must not be done to it.
+// Counts allocations, which the steady state must not make, and preemptions, which it must not
+// suffer.
 #pragma once
 
 #include <atomic>
@@ -6,15 +7,16 @@
 
 namespace rrdk::testrpc {
 
-// From now on every allocation of this process counts.
+// Counts every allocation of this process from now on.
 void count_allocations() noexcept;
-// And does so here: a place that another process can see.
+// The same, in a counter that another process can read.
 void count_allocations_in(std::atomic<uint64_t>& counter) noexcept;
 
-// Since then.
+// The number of allocations since then.
 uint64_t allocations() noexcept;
 
-// Times that the kernel took the CPU away from the calling thread while it had something to run.
+// Returns how many times the kernel took the CPU away from the calling thread while it was
+// runnable.
 uint64_t preemptions() noexcept;
 
 }  // namespace rrdk::testrpc

@@ -11,9 +11,9 @@ namespace rrdk::testrpc {
 namespace {
 
 constexpr uint32_t kCallbackEcho = 1;  // PERF_CB_ECHO
-// Calls of one PERF_CALLBACK at a time. Each keeps a buffer, and a client may have many of these.
+// The calls of one PERF_CALLBACK in flight. Each keeps a buffer, and a client may have many.
 constexpr uint32_t kInFlight = 4;
-constexpr uint32_t kRoundsAtFirst = 32;  // of one connection; more are made as they are needed
+constexpr uint32_t kRoundsAtFirst = 32;  // of one connection; more are made as needed
 
 constexpr ProcedureBinding kCallbackProcedures[] = {
     {.procedure = 0, .name = "CB_NULL"},
@@ -52,14 +52,14 @@ Service callback_service() {
   return {.binding = &kCallbackBinding, .procedures = kTable};
 }
 
-// The way to one client. Used by its connection's poll core alone.
+// The path to one client. Used only by its connection's poll core.
 struct Callbacks::Way {
   std::shared_ptr<BackwardClient> client;
   std::vector<std::unique_ptr<Round>> rounds;
   std::vector<Round*> free;
 };
 
-// One PERF_CALLBACK, then the next.
+// One PERF_CALLBACK; reused for the next.
 class Callbacks::Round {
  public:
   explicit Round(Way& way) : way_(way) { calls_.push_back(std::make_unique<Call>(*way.client)); }
@@ -92,7 +92,7 @@ class Callbacks::Round {
         call.results().at_end())
       ++right_;
     else
-      left_ = 0;  // too large, or refused, or lost: the others would be as well
+      left_ = 0;  // too large, or refused, or lost: the others would fail, too
     if (left_ != 0)
       submit(call);
     finish_if_done();
@@ -122,8 +122,7 @@ Callbacks::Callbacks(uint32_t max_size) : data_(max_size) {
 
 Callbacks::~Callbacks() = default;
 
-// The ways of connections that are gone go as well: those of this core, whose callbacks are not
-// running now.
+// Also removes the paths of closed connections of this core, whose callbacks are not running now.
 Result<Callbacks::Way*> Callbacks::way_of(ServerCall& call) {
   Result<std::shared_ptr<BackwardClient>> client = call.backward_client();
   if (!client)

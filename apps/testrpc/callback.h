@@ -1,5 +1,5 @@
-// Calls from the server to its client: PERF_CALLBACK makes them, and the program that they are of,
-// PERF_CB (0x20005667, version 1), which clients offer.
+// Calls from the server to its client: PERF_CALLBACK makes calls of the program PERF_CB
+// (0x20005667, version 1), which clients offer.
 #pragma once
 
 #include <cstddef>
@@ -14,22 +14,22 @@
 
 namespace rrdk::testrpc {
 
-// What a client adds to its Client. Its handlers share nothing.
+// Returns the service that a client adds to its Client. Its handlers share nothing.
 Service callback_service();
 
 // The server's side: the calls of all PERF_CALLBACKs in progress. A PERF_CALLBACK allocates nothing
-// if its connection has had as many of them in progress before.
+// if its connection has had that many in progress before.
 class Callbacks {
  public:
-  // Calls carry at most so many bytes.
+  // Calls carry at most `max_size` bytes.
   explicit Callbacks(uint32_t max_size);
   ~Callbacks();
 
-  // On the connection's poll core: makes `count` calls that carry `size` bytes each, and answers
-  // with how many came back right. The first that does not ends it.
+  // Called on the connection's poll core. Makes `count` calls that carry `size` bytes each, and
+  // answers with the number of correct replies. Stops at the first call that fails.
   void start(ServerCall call, uint32_t count, uint32_t size);
 
-  // At the server's end: before it is destroyed, and after.
+  // Called when the server ends: before and after its destruction.
   void release();
   void clear();
 

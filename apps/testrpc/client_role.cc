@@ -19,7 +19,7 @@
 namespace rrdk::testrpc {
 namespace {
 
-// In a piece of a run the probe must be short; beside a whole run it can be thorough.
+// Between the pieces of a run the probe must be short; before and after a run it can be thorough.
 constexpr uint32_t kShortProbe = 20;
 constexpr uint32_t kLongProbe = 200;
 
@@ -27,7 +27,7 @@ bool all_right(Results results) {
   return std::ranges::all_of(results, [](const auto& r) { return r->flawless(); });
 }
 
-// Of each of the plan's runs the knee.
+// Finds the knee of each of the plan's runs.
 std::vector<Knee> find_knees(Bench& bench, const std::vector<RunSpec>& plan,
                              const Options& options) {
   std::vector<Knee> knees;
@@ -43,7 +43,7 @@ std::vector<Knee> find_knees(Bench& bench, const std::vector<RunSpec>& plan,
   return knees;
 }
 
-// Repetitions are made in turns: what changes in the course of a minute hits all rows alike.
+// Makes the repetitions of all rows in turns, so that slow changes affect all rows alike.
 void run_plan(Bench& bench, const std::vector<RunSpec>& plan, const Options& options) {
   const size_t runs = plan.size() * options.repeat;
   for (size_t i = 0; i < runs; ++i) {
@@ -69,7 +69,7 @@ Result<void> write_results(ResultFiles& files, const JsonInput& input) {
   return table ? written : table;
 }
 
-// What must work does so before things are made to fail.
+// Makes all setup work before faults are injected.
 Result<void> prepare(Bench& bench, const std::vector<RunSpec>& plan, const Options& options) {
   if (has_nfs3(plan)) {
     const uint32_t span = options.access == Access::kNear ? 1 : kAccessSpan;
@@ -169,11 +169,11 @@ bool Bench::run(const RunSpec& spec, const Options& options, const RunPlace& pla
   hooks.begin = [&] {
     setup_->ranks.meet();
     if (with_stages)
-      stages_.begin(spec.engine->binding());  // in the end, of what is measured
+      stages_.begin(spec.engine->binding());  // the last call is that of the measurement
   };
   if (with_stages) {
     hooks.stages = &stages_;
-    // A server that tells nothing is not asked again.
+    // A server without stages is not asked again.
     hooks.between = [&, asks = true]() mutable {
       if (!asks)
         return;
@@ -202,7 +202,7 @@ bool Bench::run(const RunSpec& spec, const Options& options, const RunPlace& pla
   return setup_->ranks.all(!result->connection_lost && !stop_requested());
 }
 
-// Where the time of calls went, for whoever asked; the server is asked for its part.
+// Collects where the time of calls went, if requested, and asks the server for its part.
 void Bench::tell_stages(const RunSpec& spec, const Options& options, RunResult& result) {
   const bool table = options.stages.value_or(0) != 0;
   const Binding& binding = spec.engine->binding();
@@ -218,7 +218,7 @@ void Bench::tell_stages(const RunSpec& spec, const Options& options, RunResult& 
       call.steps = steps_of(*call.stamps, served);
 }
 
-// The limits of this machine, or, of several ranks, the result of all.
+// Adds the limits of this machine, or, with several ranks, combines the results of all.
 void Bench::finish(const RunSpec& spec, const Options& options, double line_before,
                    RunResult& result) {
   if (setup_->ranks.size() > 1) {
@@ -238,7 +238,7 @@ void Bench::finish(const RunSpec& spec, const Options& options, double line_befo
   result.memcpy_bytes_per_s = load_->memcpy_limit(spec, options.touch);
 }
 
-// Whoever asks for it wants to know now, and takes what it does to the run at hand.
+// The user wants the figures now, and accepts that printing them disturbs the current run.
 void Bench::show_figures() {
   figures_shown_ = true;
   screen_.before();
@@ -338,7 +338,7 @@ int run_client(const Options& given, const ClientSetup& setup) {
     print_faults(faults);
   print_audit(audit);
   std::fflush(stdout);
-  std::vector<int> cpus;  // the server's only if it is ours
+  std::vector<int> cpus;  // the server's only with --self
   if (setup.cpu >= 0)
     cpus.push_back(setup.cpu);
   if (setup.cpu >= 0 && setup.page != nullptr && setup.other_cpu >= 0)
@@ -354,7 +354,7 @@ int run_client(const Options& given, const ClientSetup& setup) {
 
 namespace {
 
-// Where the servers are, and where this client runs.
+// Finds the servers' addresses and this client's CPU.
 Result<void> find_places(const Options& options, ClientSetup& setup) {
   setup.targets = options.targets;
   for (std::string& uri : setup.targets) {
@@ -369,7 +369,7 @@ Result<void> find_places(const Options& options, ClientSetup& setup) {
   std::vector<int> cpus = apps::allowed_cpus();  // before EAL pins this thread to its first core
   if (Result<void> eal = start_eal(options); !eal)
     return eal;
-  // Ranks, which come here at the same time, would all find the same CPU free: mpirun places them.
+  // Ranks arrive here at the same time and would all find the same CPU free, so mpirun places them.
   if (setup.ranks.size() > 1 && !options.cpu && !names_cores(options))
     return {};
   setup.cpu = client_cpu(options, cpus);

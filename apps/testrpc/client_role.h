@@ -1,4 +1,4 @@
-// Calling a server: the runs, one after the other, and what is told about them.
+// The client: makes the runs one after the other, and reports them.
 #pragma once
 
 #include <memory>
@@ -25,7 +25,7 @@ struct ClientSetup {
   int other_cpu = -1;          // the server's, or another one, for the cache-line round trip
   SharedPage* page = nullptr;  // of --self
   ResultFiles* files = nullptr;
-  // Ends the server of --self: true when its pools were whole.
+  // Ends the server of --self; returns whether all buffers were back in its pools.
   std::function<bool()> finish_server = [] { return true; };
 };
 
@@ -39,8 +39,8 @@ class Bench {
   Result<void> use_nfs3(const Options& options, uint32_t file_size);
   bool has_nfs3() const { return nfs3_ != nullptr; }
 
-  // Makes one run; `keep_going` is asked about every 10 ms. False when no further run makes sense.
-  // While the run lasts, its result so far is the last of results().
+  // Makes one run; `keep_going` is called about every 10 ms. Returns false if no further run makes
+  // sense. During the run, its result so far is the last of results().
   bool run(const RunSpec& spec, const Options& options, const RunPlace& place,
            const std::function<bool()>& keep_going);
   // Called before and after each line that a run prints while it lasts.
@@ -50,23 +50,23 @@ class Bench {
   void use(Screen screen) { screen_ = std::move(screen); }
 
   Results results() const { return results_; }
-  void clear_results();  // but the run at hand
+  void clear_results();  // except the current run's
   void show_figures();   // so far, as SIGUSR1 asks for
   bool figures_shown() const { return figures_shown_; }
   bool capture_whole() const { return capture_whole_; }  // each that has ended
   uint32_t max_window() const { return max_window_; }
-  // Of the first connection, now.
+  // The current values of the first connection.
   ConnectionInfo negotiated() const { return session_->connections().front()->info(); }
   double connect_seconds() const { return session_->connect_seconds(); }
   uint32_t max_size() const { return max_size_; }
   bool connection_lost() const;
-  // Whether it holds at each rank; to be asked at all of them.
+  // Returns whether `yes` is true at each rank. Every rank must call this.
   bool all_ranks(bool yes) const { return setup_->ranks.all(yes); }
   Result<void> set_faults(const std::optional<FaultPlan>& plan);
   Result<void> set_capture(const std::string& file);
   FaultCounts fault_counts() { return session_->runtime().fault_counts(); }
 
-  // Disconnects; true when the pools are whole.
+  // Disconnects; returns whether all buffers are back in the pools.
   bool close();
 
  private:
@@ -83,18 +83,19 @@ class Bench {
   std::unique_ptr<Load> load_;
   StageCollector stages_;
   std::vector<std::unique_ptr<RunResult>> results_;
-  const RunResult* running_ = nullptr;  // the last of them, while it lasts
+  const RunResult* running_ = nullptr;  // the current run's, else null
   bool figures_shown_ = false;
   bool capture_whole_ = true;
 };
 
-// Opens, runs the plan or interactive mode, prints and writes the results: the exit status.
+// Connects, runs the plan or interactive mode, prints and writes the results. Returns the exit
+// status.
 int run_client(const Options& options, const ClientSetup& setup);
 
 // --client
 int run_client(const Options& options, ResultFiles& files, const Ranks& ranks);
 
-// Prints it; the exit status for it.
+// Prints the error; returns the exit status for it.
 int complain(const Error& error);
 
 }  // namespace rrdk::testrpc

@@ -16,7 +16,7 @@ bool is_uri(const Option& option) {
          std::string_view(option.argument).find("URI") != std::string_view::npos;
 }
 
-// Words that complete the value, or none.
+// Returns the words that complete the value, if any.
 std::string words_for(const Option& option) {
   if (is_uri(option))
     return kSchemes;
@@ -49,7 +49,7 @@ _testrpc() {
          "' -- \"$word\"))\n}\ncomplete -F _testrpc testrpc\n";
 }
 
-// `text` in a description of zsh's _arguments, in single quotes.
+// Returns `text` as a description for zsh's _arguments, in single quotes.
 std::string described(std::string_view text) {
   std::string result;
   for (char c : text) {

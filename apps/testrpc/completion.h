@@ -1,4 +1,4 @@
-// Completion of testrpc's command line, made from its table of options.
+// Shell completion for testrpc's command line, generated from its table of options.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace rrdk::testrpc {
 
-// A script for the shell "bash" or "zsh". Errors: kInvalidArgument (another shell).
+// Returns a script for the shell "bash" or "zsh". Errors: kInvalidArgument (another shell).
 Result<std::string> completion(std::string_view shell);
 
 }  // namespace rrdk::testrpc

@@ -1,4 +1,4 @@
-// --rpcbind: where the program is served is in the directory of the server's host.
+// --rpcbind: the port of the program is registered with the rpcbind of the server's host.
 #pragma once
 
 #include <memory>
@@ -9,10 +9,10 @@
 
 namespace rrdk::testrpc {
 
-// "iwarp://host" with the address and the port where the host's rpcbind has the program.
+// Returns "iwarp://host" with the address and the port that the host's rpcbind has for the program.
 Result<std::string> with_listed_port(const std::string& uri);
 
-// The program's entries at this host's rpcbind, as long as this lives.
+// Registers the program with this host's rpcbind, until it is destroyed.
 class Listing {
  public:
   Listing() = default;

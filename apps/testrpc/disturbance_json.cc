@@ -9,7 +9,7 @@
 namespace rrdk::testrpc {
 namespace {
 
-// An object or a list, member after member.
+// Writes an object or a list, member by member.
 class JsonValue {
  public:
   explicit JsonValue(char open) : text_(1, open), close_(open == '{' ? '}' : ']') {}

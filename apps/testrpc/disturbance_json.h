@@ -1,4 +1,4 @@
-// What disturbed a run, and its slowest calls, as values in JSON.
+// Writes what disturbed a run, and its slowest calls, as JSON values.
 #pragma once
 
 #include <span>

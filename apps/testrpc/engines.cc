@@ -28,7 +28,7 @@ MemorySpan part(MemorySpan span, uint32_t offset, uint32_t length) {
   return {span.data + offset, length, span.region};
 }
 
-// The data to send, in place.
+// Prepares the data to send, in place.
 MemorySpan make_source(const Draw& draw) {
   if (draw.verify)
     fill_pattern(bytes_of(draw.source, draw.size), draw.offset);
@@ -44,12 +44,12 @@ uint64_t wrong_bytes(const Draw& draw, const ItemView& data, uint64_t offset, ui
   return wrong == 0 && crc != crc32c(data) ? data.size() + 1 : wrong;
 }
 
-// Whether a checksum that the server made of what we sent is the right one.
+// Checks the server's checksum of the data that we sent; returns the number of wrong bytes.
 uint64_t wrong_sent(const Draw& draw, std::span<const std::byte> sent, uint32_t crc) {
   return draw.verify && crc != crc32c(sent) ? std::max<uint64_t>(sent.size(), 1) : 0;
 }
 
-// Reads the status; false when there is nothing behind it.
+// Reads the status; returns false if no results follow.
 bool status_ok(Decoder& results, Verdict& verdict) {
   verdict.perf_status = results.get_u32();
   if (results.ok() && verdict.perf_status == static_cast<uint32_t>(PerfStatus::kOk))
@@ -117,7 +117,7 @@ Verdict check_write(const Draw& draw, Decoder& results) {
   return verdict;
 }
 
-// Head and tail are pattern as well, from the data's offset on.
+// Head and tail contain the pattern, too, from the data's offset on.
 std::span<const std::byte> inline_item(Inline& room, const Draw& draw, uint32_t length) {
   std::span<std::byte> bytes = std::span(room).first(length);
   fill_pattern(bytes, draw.offset);
@@ -148,7 +148,7 @@ Verdict check_sandwich(const Draw& draw, Decoder& results) {
   return verdict;
 }
 
-// The first item is the larger one when they cannot be equal.
+// The first item is the larger one if they cannot be equal.
 uint32_t first_part(const Draw& draw) {
   return draw.size - draw.size / 2;
 }
@@ -180,7 +180,7 @@ Verdict check_read2(const Draw& draw, Decoder& results) {
   return verdict;
 }
 
-// One call back for each call.
+// One call from the server for each call.
 void prepare_callback(const Draw& draw, Encoder& args, Call&) {
   args.put_u32(1);
   args.put_u32(draw.size);

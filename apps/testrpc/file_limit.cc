@@ -7,8 +7,8 @@
 namespace rrdk::testrpc {
 namespace {
 
-// Of a connection: shm's socket and two wake-up sockets, and its memory until both ends have it;
-// elsewhere a socket at most.
+// The descriptors of a connection: over shm a socket and two wake-up sockets, and its memory until
+// both ends have mapped it; elsewhere at most one socket.
 constexpr rlim_t kOverShm = 4;
 constexpr rlim_t kElsewhere = 1;
 constexpr rlim_t kOthers = 64;

@@ -16,14 +16,14 @@ namespace {
 constexpr uint32_t kManyExamined = 10;  // in a tick
 constexpr uint32_t kFewExamined = 3;
 constexpr uint32_t kQuietTicks = 100;
-// Looking at the clock takes as long as an idle pass: one look in a microsecond is enough, and one
-// in many must not take for a gap what several passes took.
+// Reading the clock takes as long as an idle pass: one reading per microsecond is enough, but few
+// enough passes must lie in between that their sum is not taken for a gap.
 constexpr uint32_t kMostPasses = 16;
 constexpr uint64_t kShortPassesNs = 1000;
 constexpr uint64_t kLongPassesNs = 4000;
-constexpr int kLastDescriptor = 255;  // that may be one of TcpSockets
+constexpr int kLastDescriptor = 255;  // of those searched for TcpSockets
 
-// Retransmissions of a TCP connection; empty: it is none.
+// Returns the retransmissions of a TCP connection, or nothing for another descriptor.
 std::optional<uint64_t> tcp_retransmissions(int descriptor) noexcept {
   tcp_info info = {};
   socklen_t length = sizeof info;
@@ -117,7 +117,7 @@ GapWatch::GapWatch(GapLog& log, std::function<WaitCounters()> waits)
   last_ns_ = known_ns_;
 }
 
-// All of it at one moment, or else it does not fit together.
+// Reads everything at one moment; otherwise the values would not be consistent.
 void GapWatch::remember() noexcept {
   constexpr int kTries = 4;
   for (int i = 0; i < kTries; ++i) {
@@ -130,8 +130,7 @@ void GapWatch::remember() noexcept {
 }
 
 void GapWatch::add(uint64_t start, uint64_t end, uint64_t took, GapKind kind) noexcept {
-  // Runtime's clock and the kernel's drift apart, and each process has a Runtime's clock of its
-  // own.
+  // Runtime's clock and the kernel's drift apart, and each process has its own Runtime's clock.
   const uint64_t to_monotonic = apps::clock_ns() - Runtime::now_ns();
   log_.add({start + to_monotonic, end + to_monotonic, took, kind, sched_getcpu()});
   ++totals_.counts[static_cast<size_t>(kind)];
@@ -158,7 +157,7 @@ void GapWatch::tick(uint64_t now) noexcept {
   const ThreadUsage usage = meter_.read();
   const uint64_t read_ns = Runtime::now_ns();
   if (read_ns > last_ns_ + threshold_ns_)
-    return;  // a gap begins here, which the next look is to see
+    return;  // a gap begins here; the next look() will see it
   known_ = usage;
   known_ns_ = read_ns;
 }
@@ -176,7 +175,7 @@ void GapWatch::end_passes() noexcept {
     tick(now);
 }
 
-// Passes that always take long are no gaps, and asking what they were costs time.
+// Passes that always take long are no gaps, and examining them costs time.
 void GapWatch::adapt() noexcept {
   quiet_ticks_ = examined_ <= kFewExamined ? quiet_ticks_ + 1 : 0;
   if (examined_ >= kManyExamined) {

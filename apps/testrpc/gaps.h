@@ -1,8 +1,8 @@
-// Gaps: when a thread that polls did not poll, and what the kernel did to it meanwhile.
+// Gaps: times when a polling thread did not poll, and what the kernel did to it meanwhile.
 //
-// A thread that polls reads the clock every few passes anyhow. If more time has gone by than a few
+// A polling thread reads the clock every few passes anyway. If more time has passed than a few
 // passes can take, the thread asks the kernel what happened to it. So the expensive part runs only
-// when the time is lost already.
+// when time is lost already.
 #pragma once
 
 #include <algorithm>
@@ -17,33 +17,33 @@
 namespace rrdk::testrpc {
 
 enum class GapKind : uint8_t {
-  kSwitchedOut,  // others had the CPU
+  kSwitchedOut,  // other threads had the CPU
   kMajorFault,   // a page was read from a disk
   kPageFault,    // a page was mapped
-  kInterrupt,    // nobody else had the CPU, and neither had we: an interrupt, or the hypervisor
-  kUnaccounted,  // we had the CPU, says the kernel
-  kOwnWork,      // that is not the transport's: testrpc printed
-  kCreditWait,   // from here on: something happened in that time
-  kSentAgain,    // a call, by us
+  kInterrupt,    // no thread had the CPU: an interrupt, or the hypervisor
+  kUnaccounted,  // according to the kernel this thread had the CPU
+  kOwnWork,      // work outside the transport: testrpc printed
+  kCreditWait,   // this and the following are events within that time
+  kSentAgain,    // this process sent a call again
   kTcpRetransmission,
 };
 constexpr size_t kGapKinds = 9;
 const char* to_string(GapKind kind);
-// Of these nobody knows how much of the time they took.
+// Events, for which it is not known how much of the time they took.
 constexpr bool is_event(GapKind kind) {
   return kind >= GapKind::kCreditWait;
 }
 
 struct Gap {
-  uint64_t start_ns;  // on CLOCK_MONOTONIC, which two processes have in common
+  uint64_t start_ns;  // on CLOCK_MONOTONIC, which is the same in all processes
   uint64_t end_ns;
-  uint64_t took_ns;  // of that; an event: 0
+  uint64_t took_ns;  // the part that the cause took; 0 for an event
   GapKind kind;
   int cpu;  // -1: not known
 };
 
-// The latest gaps of a thread. It writes, and another thread, or a process that shares the memory,
-// may read at the same time.
+// The latest gaps of a thread. The thread writes, and another thread, or a process that shares the
+// memory, may read at the same time.
 class GapLog {
  public:
   void add(const Gap& gap) noexcept {
@@ -51,8 +51,8 @@ class GapLog {
     gaps_[count % kRoom] = gap;
     count_.store(count + 1, std::memory_order_release);
   }
-  // fn(gap) of those that ended after `since_ns`, the latest first. Of the older half of the room
-  // none: they may be being overwritten.
+  // Calls fn(gap) for the gaps that ended after `since_ns`, the latest first. Leaves out the older
+  // half of the buffer, which may be overwritten meanwhile.
   template <typename Fn>
   void for_each_since(uint64_t since_ns, Fn&& fn) const {
     const uint64_t count = count_.load(std::memory_order_acquire);
@@ -82,18 +82,18 @@ struct GapTotals {
   uint64_t took(GapKind kind) const noexcept { return took_ns[static_cast<size_t>(kind)]; }
 };
 
-// What a process' connections wait for, as counters that only grow.
+// Counters, which only grow, of what a process' connections wait for.
 struct WaitCounters {
   uint64_t credit_waits = 0;
   uint64_t sent_again = 0;
 };
 
-// Retransmissions of this process' TCP connections, the first few: iwarp's.
+// Counts retransmissions of this process' first few TCP connections, which are iwarp's.
 class TcpSockets {
  public:
-  // Looks for them again, without allocating.
+  // Finds the connections again, without allocating.
   void find() noexcept;
-  // Empty: there are none.
+  // Returns nothing if there are no connections.
   std::optional<uint64_t> retransmissions() const noexcept;
 
  private:
@@ -101,22 +101,22 @@ class TcpSockets {
   uint32_t count_ = 0;
 };
 
-// Watches the thread that makes it.
+// Watches the thread that constructs it.
 class GapWatch {
  public:
-  // A gap is longer than this, which is what an interrupt takes on an otherwise idle machine.
+  // Gaps are longer than this, which is what an interrupt takes on an otherwise idle machine.
   static constexpr uint64_t kShortestNs = 20'000;
-  // Where many passes take longer than that, the threshold rises, but not above this. Asking the
-  // kernel then takes 1 % of the time.
+  // If many passes take longer, the threshold rises, but not above this. Asking the kernel then
+  // takes 1 % of the time.
   static constexpr uint64_t kLongestShortestNs = 200'000;
   static constexpr uint64_t kTickNs = 10'000'000;
 
-  // `waits` is called every 10 ms, and must not allocate; null: nothing to count but TCP's.
+  // `waits` is called every 10 ms, and must not allocate; if null, only TCP's events are counted.
   explicit GapWatch(GapLog& log, std::function<WaitCounters()> waits = {});
 
-  // At the beginning of polling, and whenever it was left off on purpose.
+  // Called when polling begins, and after every intended pause.
   void start(uint64_t now) noexcept { last_ns_ = now; }
-  // Every few passes, with Runtime::now_ns() as it is; and tick() about every 10 ms.
+  // Called every few passes, with the current Runtime::now_ns(). Calls tick() about every 10 ms.
   void look(uint64_t now) noexcept {
     if (now > last_ns_ + threshold_ns_) [[unlikely]]
       examine(GapKind::kUnaccounted);
@@ -124,19 +124,19 @@ class GapWatch {
       last_ns_ = now;
   }
   void tick(uint64_t now) noexcept;
-  // Once a pass, by threads that do not look at the clock otherwise: does all of that.
+  // Called once per pass by threads that do not read the clock otherwise; does everything needed.
   void pass() noexcept {
     if (++passes_ >= passes_between_looks_) [[unlikely]]
       end_passes();
   }
-  // After something else than polling, which may have taken long.
+  // Called after work other than polling, which may have taken long.
   void after_own_work(uint64_t now) noexcept {
     if (now > last_ns_ + threshold_ns_) [[unlikely]]
       examine(GapKind::kOwnWork);
     else
       last_ns_ = now;
   }
-  // The process' connections are others than before.
+  // Called when the process' connections have changed.
   void connections_changed() noexcept { sockets_.find(); }
 
   const GapLog& log() const noexcept { return log_; }
@@ -162,10 +162,10 @@ class GapWatch {
 
   uint64_t last_ns_ = 0;
   uint64_t threshold_ns_ = kShortestNs;
-  uint64_t tick_ns_ = 0;  // when the last one was
-  uint32_t passes_ = 0;   // since the clock was looked at
+  uint64_t tick_ns_ = 0;  // the time of the last tick
+  uint32_t passes_ = 0;   // since the clock was read
   uint32_t passes_between_looks_ = 1;
-  // What was so at known_ns_, not long ago.
+  // The values at known_ns_, not long ago.
   ThreadUsage known_;
   uint64_t known_ns_ = 0;
   WaitCounters waits_;
@@ -175,8 +175,8 @@ class GapWatch {
 };
 
 // Finds the cause of a gap of `length` ns. `used` is what the thread used in the last `wall` ns:
-// the gap and some 10 ms before it. Sets `kind` if the kernel's figures explain the gap, and
-// returns how much of the gap the cause took. 0: the thread slept, which is no gap.
+// the gap and some 10 ms before it. Sets `kind` if the kernel's figures explain the gap. Returns
+// how much of the gap the cause took, or 0 if the thread slept, which is no gap.
 uint64_t judge_gap(uint64_t length, uint64_t wall, const ThreadUsage& used, GapKind& kind) noexcept;
 
 }  // namespace rrdk::testrpc

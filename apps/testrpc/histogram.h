@@ -1,4 +1,4 @@
-// Latencies in a fixed array: counting one neither allocates nor loops.
+// Latencies in a fixed array. Counting a latency neither allocates nor loops.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace rrdk::testrpc {
 
 // Log-linear: every power of two is cut into 128 equal buckets, so that a value is known to better
-// than 0.8 %. Nanoseconds up to 2^37 (137 s); what is longer counts as that.
+// than 0.8 %. Nanoseconds up to 2^37 (137 s); longer latencies count as that.
 class Histogram {
  public:
   static constexpr uint32_t kSubBits = 7;
@@ -43,7 +43,8 @@ class Histogram {
     return count_ == 0 ? 0 : static_cast<double>(sum_) / static_cast<double>(count_);
   }
 
-  // The value that `percent` of all values do not exceed, rounded up to the end of its bucket.
+  // Returns the value that `percent` of all values do not exceed, rounded up to the end of its
+  // bucket.
   uint64_t percentile(double percent) const noexcept {
     if (count_ == 0)
       return 0;
@@ -58,8 +59,8 @@ class Histogram {
     return max_;
   }
 
-  // The same where there are values enough for it, one beyond it at least: p99 of 10 values is
-  // only their maximum by another name.
+  // The same, or nothing if there are too few values, that is, no value beyond it: p99 of 10 values
+  // is just their maximum.
   std::optional<uint64_t> told(double percent) const noexcept {
     const double needed = percent <= 50 ? 1 : std::round(100 / (100 - percent));
     if (static_cast<double>(count_) < needed)
@@ -77,7 +78,7 @@ class Histogram {
   }
 
  private:
-  // Values below 2^(kSubBits + 1) have a bucket each; above, the top kSubBits + 1 bits choose it.
+  // Values below 2^(kSubBits + 1) have a bucket each; above, the top kSubBits + 1 bits select it.
   static constexpr uint32_t index(uint64_t value) noexcept {
     auto bits = static_cast<uint32_t>(std::bit_width(value));
     if (bits <= kSubBits + 1)

@@ -15,7 +15,7 @@ namespace rrdk::testrpc {
 namespace {
 
 constexpr int kIdlePollMs = 10;
-// Here a run lasts until it is stopped, unless its end is set.
+// In interactive mode a run lasts until it is stopped, unless its duration or count is set.
 constexpr double kUntilStopSeconds = 1e9;
 
 constexpr const char* kHelp =
@@ -29,7 +29,7 @@ constexpr const char* kHelp =
     "clear stats          forget the results\n"
     "quit                 end, with all results; so does Ctrl-D\n";
 
-// What the prompt has been told. While a run lasts, its tick looks after the prompt.
+// The state of the prompt. During a run, the run's tick serves the prompt.
 class ClientPrompt : public Commands {
  public:
   ClientPrompt(Bench& bench, const Options& options) : bench_(bench), options_(options) {
@@ -54,7 +54,7 @@ class ClientPrompt : public Commands {
   Bench& bench_;
   Options options_;
   Prompt* prompt_ = nullptr;
-  size_t rows_ = 0;  // of the runs so far
+  size_t rows_ = 0;  // number of runs so far
   bool running_ = false;
   bool start_ = false;
   bool stop_ = false;
@@ -80,7 +80,7 @@ void ClientPrompt::loop() {
   bench_.use({});
 }
 
-// Takes what was typed; false at the end of the input.
+// Reads what was typed; returns false at the end of the input.
 bool ClientPrompt::read(int timeout_ms) {
   return prompt_->read(timeout_ms, [this] { return quit_ || start_ || wait_; });
 }
@@ -113,7 +113,7 @@ void ClientPrompt::start() {
     quit_ = true;
   }
   prompt_->clear_line();
-  // 'clear stats' may have made them fewer.
+  // 'clear stats' may have removed some.
   Results results = bench_.results();
   show_results(results.subspan(std::min(before, results.size() - 1)));
   std::printf("stopped\n");
@@ -164,7 +164,7 @@ void ClientPrompt::set(const std::string& name, const std::string& value) {
   Options changed = options_;
   Result<void> done = set_option(changed, name, value);
   if (done && name == "faults")
-    done = bench_.set_faults(changed.faults);  // at once, also while a run lasts
+    done = bench_.set_faults(changed.faults);  // at once, also during a run
   if (done && name == "capture")
     done = bench_.set_capture(changed.capture);  // likewise
   if (!done) {

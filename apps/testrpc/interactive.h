@@ -7,11 +7,12 @@ namespace rrdk::testrpc {
 
 class Bench;
 
-// `set` can go up to here, unless the command line went further: memory is made at the start.
+// The largest size that `set` accepts, unless the command line has a larger one: memory is
+// allocated at the start.
 constexpr uint32_t kInteractiveMaxSize = kDefaultMaxSize;
 constexpr uint32_t kInteractiveMaxWindow = 64;
 
-// Returns when the user quits, or at the end of the input.
+// Runs until the user quits, or until the end of the input.
 void run_interactive(Bench& bench, const Options& options);
 
 }  // namespace rrdk::testrpc

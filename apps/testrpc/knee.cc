@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kLight = 0.1, kBeyond = 1.1;  // of the closed loop's rate
 
-// The better, the earlier.
+// The order of runs, the best first.
 bool better(const KneeRun& one, const KneeRun& other) {
   auto key = [](const KneeRun& r) {
     return std::tuple(r.saturated, r.p99_ns.value_or(UINT64_MAX), -r.calls_per_s);
@@ -91,7 +91,7 @@ std::optional<Knee> find_knee(Bench& bench, const RunSpec& spec, const Options& 
     const RunResult& made = *bench.results().back();
     if (!go_on || made.right == 0 || made.failures.total() != 0)
       return std::nullopt;
-    // Ranks go the same way, whichever of them was disturbed.
+    // All ranks take the same decision, whichever rank was disturbed.
     return KneeRun{.calls_per_s = made.calls_per_s(),
                    .saturated = made.saturated(),
                    .p99_ns = rate == 0 ? std::nullopt : made.latency.told(99),

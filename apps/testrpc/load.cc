@@ -18,8 +18,8 @@ namespace {
 constexpr uint64_t kMs = 1'000'000;
 constexpr uint64_t kTickNs = 10 * kMs;
 constexpr uint32_t kCollectTicks = 25;
-// While all calls are in flight, one pass in so many reads the clock: it takes as long as an idle
-// pass does.
+// While all calls are in flight, one pass in this many reads the clock, because that takes as long
+// as an idle pass.
 constexpr uint32_t kClockPasses = 16;
 constexpr uint64_t kForever = UINT64_MAX;
 constexpr auto kOpenLoopGraceNs = static_cast<uint64_t>(kOpenLoopGraceSeconds * 1e9);
@@ -27,12 +27,12 @@ constexpr uint64_t kWarmUpCallsPerSlot = 16;
 constexpr uint64_t kWarmUpNs = 200 * kMs;
 // A closed-loop run is made in pieces of this length, with a probe of the machine in between.
 constexpr uint64_t kPieceNs = 250 * kMs;
-// When a run is stopped, its calls may still end by themselves; then they are cancelled; and when
-// even that does not end them, the library is broken.
+// When a run is stopped, its calls have this time to end by themselves; then they are cancelled. If
+// they still do not end within kHopelessNs, the library is broken.
 constexpr uint64_t kGraceNs = 2000 * kMs;
-constexpr uint64_t kPutOffNs = 100 * kMs;  // until a call that the server has put off is made again
+constexpr uint64_t kPutOffNs = 100 * kMs;  // until a call that the server has deferred is repeated
 constexpr uint64_t kHopelessNs = 10'000 * kMs;
-constexpr size_t kWatchedConnections = 16;  // whose waits are counted
+constexpr size_t kWatchedConnections = 16;  // connections whose waits are counted
 constexpr uint32_t kOutliers = 8;
 
 }  // namespace
@@ -62,7 +62,7 @@ bool RunResult::flawless() const {
 bool RunResult::saturated() const {
   constexpr double kAsGoodAsOffered = 0.95;
   double ended_per_s = seconds > 0 ? static_cast<double>(calls) / seconds : 0;
-  // Of few calls the last one's own time makes the run longer than its schedule.
+  // With few calls, the last call's own time makes the run longer than its schedule.
   return not_made != 0 || (rate != 0 && calls > 100 && ended_per_s < kAsGoodAsOffered * rate);
 }
 
@@ -201,8 +201,8 @@ void Load::run(const RunSpec& spec, const Options& options, const RunHooks& hook
   result.survival = session_.survival().since(before);
 }
 
-// The first connections call; what the others hold, they hold idle. Sources and sinks are
-// page-aligned, and apart from those of other slots.
+// The first connections call; the others are idle. Sources and sinks are page-aligned, and separate
+// from those of other slots.
 void Load::choose_slots() {
   const size_t connections = session_.connections().size();
   active_.clear();
@@ -236,8 +236,8 @@ void Load::compare_connections() {
   result_->fastest_connection = *std::ranges::max_element(right);
 }
 
-// Calls that are made but not measured: they fault pages in and fill caches and pools. What goes
-// wrong in them counts.
+// Makes calls that are not measured: they fault pages in and fill caches and pools. Their failures
+// count.
 void Load::warm_up() {
   recording_ = false;
   next_tick_ns_ = Runtime::now_ns() + kTickNs;
@@ -256,16 +256,17 @@ void Load::warm_up() {
 }
 
 void Load::measure() {
-  // Each piece begins with all calls at once, and ends when the last one has: thinking would be
-  // cut.
+  // Each piece begins with all calls at once and ends when the last one has ended, which would cut
+  // short the think time.
   bool in_pieces = options_->rate == 0 && options_->count == 0 && options_->think_us == 0;
   uint64_t left_ns = options_->count != 0 || options_->duration_s == 0
                          ? kForever
                          : static_cast<uint64_t>(options_->duration_s * 1e9);
   uint64_t calls = options_->count != 0 ? options_->count : kForever;
   std::vector<double> lines = {hooks_->probe_line()};
-  uint64_t preemptions = hooks_->preemptions ? hooks_->preemptions() : 0;  // server: at last probe
-  uint64_t registrations = hooks_->registrations();  // the server's: as of the last probe, too
+  uint64_t preemptions =
+      hooks_->preemptions ? hooks_->preemptions() : 0;  // the server's: as of the last probe
+  uint64_t registrations = hooks_->registrations();     // the server's: as of the last probe, too
   std::vector<double> ratios;
   begin_watch(lines.back() > 0 ? hooks_->server : nullptr);
   series_.begin(options_->interval_s);
@@ -273,7 +274,7 @@ void Load::measure() {
     uint64_t piece_ns = in_pieces ? std::min(left_ns, kPieceNs) : left_ns;
     piece_.clear();
     const uint64_t allocated = hooks_->allocations() - allocated_reading_;
-    // A piece takes longer when the connection breaks in it: that time has passed as well.
+    // A piece takes longer if the connection breaks in it; that time counts, too.
     uint64_t taken_ns =
         std::max(piece_ns, phase(options_->rate != 0, calls, piece_ns, kOpenLoopGraceNs));
     result_->allocations += hooks_->allocations() - allocated_reading_ - allocated;
@@ -317,7 +318,7 @@ void Load::end_watch(const ThreadState* server) {
   result_->list_outliers = options_->outliers.has_value();
 }
 
-// Statistics take memory, which is no call's.
+// Reading statistics allocates memory, which must not count as a call's.
 WaitCounters Load::wait_counters() {
   const uint64_t before = allocations();
   WaitCounters sum;
@@ -386,7 +387,7 @@ uint64_t Load::phase(bool open, uint64_t calls, uint64_t duration_ns, uint64_t g
   collect();
   if (recording_) {
     result_->seconds += static_cast<double>(now - start_ns_) / 1e9;
-    // Whoever stops a run does not want the rest of it.
+    // The rest of a stopped run does not count as due.
     result_->due = stopping_ || !open_ ? submitted_ : schedule_.due_by(now - start_ns_);
     result_->not_made = result_->due - std::min(result_->due, submitted_);
   } else {
@@ -396,7 +397,7 @@ uint64_t Load::phase(bool open, uint64_t calls, uint64_t duration_ns, uint64_t g
   return now - start_ns_;
 }
 
-// Of the phase: nothing is on its way, and nothing more will be.
+// Returns whether the phase is over: no call is in flight, and none will be made.
 bool Load::over(uint64_t now) const {
   if (in_flight_ != 0)
     return false;
@@ -406,7 +407,7 @@ bool Load::over(uint64_t now) const {
     return true;
   if (may_submit(now) || (!resting_.empty() && may_resume(now)))
     return false;
-  // An open loop lasts as long as was asked for, also when no call is due any more.
+  // An open loop lasts for the requested time, even if no more calls are due.
   return !open_ || submitted_ >= budget_ || deadline_ns_ == kForever || now >= deadline_ns_;
 }
 
@@ -414,7 +415,7 @@ bool Load::has_idle() const {
   return open_ ? !schedule_.full() : !idle_.empty();
 }
 
-// Until when there is nothing to do but what arrives.
+// Returns until when only arriving messages need work.
 uint64_t Load::wake_ns(uint64_t now) const {
   if (first_thinking_ != nullptr)
     return std::min(next_tick_ns_, first_thinking_->resumes_ns);
@@ -428,7 +429,7 @@ uint64_t Load::wake_ns(uint64_t now) const {
   return next_ns < now ? next_tick_ns_ : std::min(next_tick_ns_, next_ns);
 }
 
-// From the loop: whatever is idle starts now.
+// Called from the loop: starts all idle slots.
 void Load::start_idle_calls(uint64_t now) {
   while (!idle_.empty() && may_submit(now)) {
     Slot* slot = idle_.back();
@@ -437,7 +438,8 @@ void Load::start_idle_calls(uint64_t now) {
   }
 }
 
-// Likewise, what the schedule says, from the time it says, however late that is.
+// Called from the loop: starts the calls that are due. Their latency counts from the due time,
+// however late they are.
 void Load::start_due_calls(uint64_t now) {
   while (may_submit(now)) {
     const std::optional<Schedule::Turn> turn = schedule_.next(now - start_ns_);
@@ -450,7 +452,7 @@ void Load::start_due_calls(uint64_t now) {
   }
 }
 
-// Open loop: it makes no call, and may make one.
+// Open loop: the slot has no call and is available for one.
 void Load::free(Slot& slot) {
   slot.next_free = free_[slot.connection];
   free_[slot.connection] = &slot;
@@ -465,11 +467,11 @@ bool Load::may_submit(uint64_t now) const {
     return false;
   if (!open_)
     return now < deadline_ns_;
-  // Open loop: what was due before the deadline may be made after it, for a while.
+  // Open loop: calls due before the deadline may be made for a while after it.
   return schedule_.has_more() && now <= last_start_ns_;
 }
 
-// Whether the open loop may still make a call that was put off, which its schedule has released
+// Returns whether the open loop may still make a deferred call, which its schedule has released
 // already.
 bool Load::may_resume(uint64_t now) const {
   return open_ && !stopping_ && submitted_ < budget_ && now <= last_start_ns_;
@@ -482,7 +484,7 @@ uint64_t Load::random() {
   return random_state_ * 0x2545f4914f6cdd1dull;
 }
 
-// Its place among the run's sizes, of which there is one at least.
+// Draws an index among the run's sizes, of which there is at least one.
 size_t Load::draw_size() {
   const RunSpec& spec = *spec_;
   if (spec.weights.empty())
@@ -589,7 +591,7 @@ void Load::end_thinking(uint64_t now) {
   }
 }
 
-// The call does not count as made: it will be made again.
+// The call does not count as made: it will be repeated.
 void Load::rest(Slot& slot, uint64_t now) {
   ++result_->tried_later;
   --submitted_;
@@ -597,7 +599,7 @@ void Load::rest(Slot& slot, uint64_t now) {
   resting_.push_back(&slot);
 }
 
-// A call that was due by the open loop's schedule stays due since then.
+// A call of the open loop's schedule keeps its due time.
 void Load::end_rests(uint64_t now) {
   std::erase_if(resting_, [&](Slot* slot) {
     if (now < slot->resumes_ns)
@@ -610,7 +612,7 @@ void Load::end_rests(uint64_t now) {
   });
 }
 
-// Whether it came back right. What cannot become right by trying again ends the run.
+// Returns whether the call succeeded. A failure that repeating cannot cure ends the run.
 bool Load::judge(Slot& slot) {
   CallStatus status = slot.call.status();
   slot.put_off = false;
@@ -667,7 +669,7 @@ void Load::collect() {
   fresh_.clear();
 }
 
-// Of the run, without what lies between its pieces.
+// Returns the seconds of the run, without the time between its pieces.
 double Load::measured_s(uint64_t now) const {
   return result_->seconds + static_cast<double>(now - start_ns_) / 1e9;
 }
@@ -679,7 +681,7 @@ void Load::housekeeping(uint64_t now) {
   if (++ticks_ % kCollectTicks == 0 || slice_ends)
     collect();
   if (slice_ends) {
-    const uint64_t before = allocations();  // which are no call's
+    const uint64_t before = allocations();  // the following ones are not a call's
     series_.end_slice(measured_s(now));
     allocated_reading_ += allocations() - before;
   }

@@ -43,7 +43,7 @@ int run(const Options& options, ResultFiles& files, const Ranks& ranks) {
   return 0;
 }
 
-// --self without a URI does.
+// --self without a URI uses shm, too.
 bool uses_shm(const Options& options) {
   return options.uri.empty() || options.uri.find("shm:") != std::string::npos;
 }
@@ -58,8 +58,8 @@ int print_completion(std::string_view shell) {
   return 0;
 }
 
-// A descriptor of 0, 1 and 2 that is closed would be the next socket's, where the table would go.
-// What is open for reading takes none of it.
+// If descriptor 0, 1 or 2 is closed, the next socket would get it, and the table would be written
+// there. Opens them for reading, so that writing fails instead.
 void hold_standard_descriptors() {
   while (true) {
     const int fd = open("/dev/null", O_RDONLY);
@@ -70,7 +70,7 @@ void hold_standard_descriptors() {
   }
 }
 
-// A table that a full disk did not take is no success.
+// Fails if the table could not be written, as on a full disk.
 int end_with(int status) {
   if (rrdk::Result<void> closed = close_stdout(); !closed)
     return std::max(status, complain(closed.error()));
@@ -81,7 +81,7 @@ int end_with(int status) {
 
 int main(int argc, char** argv) {
   hold_standard_descriptors();
-  // A file at the limit of `ulimit -f` is an error of write() then, as a full disk is.
+  // With this, writing beyond `ulimit -f` is an error of write(), like a full disk.
   std::signal(SIGXFSZ, SIG_IGN);
   if (argc == 3 && std::string_view(argv[1]) == "--completion")
     return end_with(print_completion(argv[2]));
@@ -95,7 +95,7 @@ int main(int argc, char** argv) {
     complain(ranks.error());
     return 2;
   }
-  const bool serves = options->role == Role::kServer;  // whoever comes
+  const bool serves = options->role == Role::kServer;  // the number of its clients is unknown
   const std::string missing =
       raise_file_limit(serves ? UINT32_MAX : options->connections, uses_shm(*options));
   if (!missing.empty() && !serves)

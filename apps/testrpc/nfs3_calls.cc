@@ -20,7 +20,7 @@ void put_name(Encoder& to, const FileHandle& folder, std::string_view name) {
   to.put_string(name);
 }
 
-// sattr3 with nothing but a mode.
+// sattr3 with only a mode.
 void put_mode(Encoder& to, uint32_t mode) {
   to.put_bool(true);
   to.put_u32(mode);
@@ -105,7 +105,7 @@ Result<Nfs3Object> Nfs3Calls::make_link(const FileHandle& folder, std::string_vi
   return finish_new(nfs3::kSymlink, folder, name);
 }
 
-// CREATE, MKDIR and SYMLINK answer alike; a server may leave the handle out.
+// CREATE, MKDIR and SYMLINK have the same results; a server may leave the handle out.
 Result<Nfs3Object> Nfs3Calls::finish_new(uint32_t procedure, const FileHandle& folder,
                                          std::string_view name) {
   if (Result<void> done = finish(procedure, name); !done)

@@ -1,5 +1,4 @@
-// NFSv3 calls that are waited for: how the engine nfs3 sets up what it works on, and clears it
-// away.
+// Blocking NFSv3 calls, by which the engine nfs3 creates its files and folders and removes them.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +17,7 @@ struct Nfs3Object {
   std::optional<uint64_t> file_id;
 };
 
-// What FSINFO tells: bytes of one READ and one WRITE.
+// FSINFO's limits: bytes of one READ and one WRITE.
 struct Nfs3Limits {
   uint32_t read;
   uint32_t write;
@@ -27,7 +26,7 @@ struct Nfs3Limits {
 // Errors name the procedure, the object and the reason: an NFS3ERR_ name, or how the call ended.
 class Nfs3Calls {
  public:
-  // `timeout_ms` of each call.
+  // `timeout_ms` applies to each call.
   Nfs3Calls(ClientConnection& connection, Memory& memory, uint32_t timeout_ms)
       : memory_(memory), call_(connection), timeout_ms_(timeout_ms) {}
 
@@ -38,12 +37,12 @@ class Nfs3Calls {
                                std::string_view target);
   Result<void> remove_file(const nfs3::FileHandle& folder, std::string_view name);
   Result<void> remove_folder(const nfs3::FileHandle& folder, std::string_view name);
-  // All of `data`, in as many calls as it takes; each has `most` bytes at most.
+  // Writes `data`, in calls of at most `most` bytes.
   Result<void> write(const nfs3::FileHandle& file, uint64_t offset, MemorySpan data, uint32_t most);
 
  private:
   Encoder& begin(uint32_t procedure);
-  // Calls, and reads the status: an error unless it is NFS3_OK.
+  // Makes the call and reads the status; returns an error unless it is NFS3_OK.
   Result<void> finish(uint32_t procedure, std::string_view object);
   Result<void> not_decoded(uint32_t procedure, std::string_view object);
   Result<Nfs3Object> finish_new(uint32_t procedure, const nfs3::FileHandle& folder,

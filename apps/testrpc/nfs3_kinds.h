@@ -1,4 +1,4 @@
-// Which NFSv3 calls the engine nfs3 makes.
+// The NFSv3 calls of the engine nfs3.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace rrdk::testrpc {
 
-// Where in its file a READ or WRITE goes.
+// The position of a READ or WRITE in its file.
 enum class Access : uint8_t {
   kNear,        // anywhere, in a file of the size of the largest transfer
   kSequential,  // behind the one before it, in a larger file
   kRandom,      // anywhere in the larger file
 };
-// How many times the largest transfer that file has.
+// The size of the larger file, in largest transfers.
 constexpr uint32_t kAccessSpan = 16;
 
 // The calls that the engine draws among; bits of Options::nfs_calls.
@@ -34,7 +34,7 @@ constexpr bool has(uint32_t calls, Nfs3Kind kind) {
   return (calls >> static_cast<uint32_t>(kind) & 1) != 0;
 }
 
-// "null,getattr,..." as bits; and back.
+// Converts "null,getattr,..." to bits, and back.
 Result<uint32_t> parse_nfs3_calls(const std::string& text);
 std::string nfs3_call_names(uint32_t calls = kAllNfs3Calls);
 

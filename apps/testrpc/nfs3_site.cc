@@ -15,7 +15,7 @@ namespace {
 
 constexpr char kLink[] = "link";
 constexpr char kNames[] = "names";
-// Longer than a small Send, so that it moves in a chunk there (RFC 8267 section 2).
+// Longer than a small Send, so that the link moves in a chunk (RFC 8267 section 2).
 constexpr size_t kLinkLength = 1000;
 constexpr uint32_t kLongestName = 200;
 
@@ -23,14 +23,14 @@ std::string file_name(size_t slot) {
   return "file-" + std::to_string(slot);
 }
 
-// Number first, so that a listing can be checked name by name.
+// The name begins with its number, so that a listing can be checked name by name.
 std::string entry_name(size_t index, uint64_t random) {
   char number[32];
   std::snprintf(number, sizeof number, "%06zu-", index);
   return number + std::string(random % (kLongestName - 8), 'n') + "x";
 }
 
-// The host of "scheme://host:port/..."; empty if there is none.
+// Returns the host of "scheme://host:port/...", or an empty string without a host.
 std::string host_of(const std::string& uri) {
   size_t begin = uri.find("://");
   if (begin == std::string::npos)
@@ -85,7 +85,7 @@ Result<std::unique_ptr<Nfs3Site>> Nfs3Site::create(Session& session, const Optio
     return tl::unexpected(target.error());
   target->path = options.nfs_export;
   target->timeout_ms = options.timeout_ms;
-  // With AUTH_NONE a server would take us for the user nobody, who may not write.
+  // With AUTH_NONE a server would treat us as an anonymous user without write permission.
   for (const std::unique_ptr<ClientConnection>& connection : session.connections())
     connection->set_auth_sys(own_identity());
   Result<nfs3::FileHandle> root = [&] {
@@ -98,7 +98,7 @@ Result<std::unique_ptr<Nfs3Site>> Nfs3Site::create(Session& session, const Optio
   site->root_ = *root;
   Result<void> made = site->make(slots, file_size, max_size, options.seed, options.nfs_names);
   if (!made) {
-    (void)site->clear();  // what there is of it; the first error is the one to tell
+    (void)site->clear();  // removes what was created; the first error is reported
     return tl::unexpected(made.error());
   }
   return site;
@@ -182,7 +182,7 @@ Result<void> Nfs3Site::clear() {
   if (folder_name_.empty())
     return {};
   Result<void> all;
-  // A repeated call may find the name gone.
+  // A repeated call may find the name removed already.
   auto keep_first = [&all](const Result<void>& done) {
     if (!done && all && done.error().code != Errc::kNotFound)
       all = done;

@@ -1,5 +1,5 @@
-// What the engine nfs3 works on at an NFS server: a folder of its own, in it a file for each slot,
-// a symbolic link, and a folder of many names. Made before the runs, and removed after them.
+// What the engine nfs3 works on at an NFS server: its own folder with a file for each slot, a
+// symbolic link, and a folder of many names. Created before the runs, and removed after them.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ namespace rrdk::testrpc {
 
 class Nfs3Site {
  public:
-  // Mounts the export that `options` name, and makes `slots` files. Where they will be read and
-  // never written they get `file_size` bytes of the pattern of offset zero, `max_size` in
-  // one call at most.
+  // Mounts the export that `options` name, and creates `slots` files. If they will be read and
+  // never written, they get `file_size` bytes of the pattern of offset zero, at most `max_size` in
+  // one call.
   static Result<std::unique_ptr<Nfs3Site>> create(Session& session, const Options& options,
                                                   const std::string& uri, uint32_t slots,
                                                   uint32_t file_size, uint32_t max_size);
@@ -28,7 +28,7 @@ class Nfs3Site {
   Nfs3Site(const Nfs3Site&) = delete;
   Nfs3Site& operator=(const Nfs3Site&) = delete;
 
-  // Removes all that was made. The error says what is left behind, and why.
+  // Removes everything that was created. The error says what is left behind, and why.
   Result<void> clear();
 
   struct Name {
@@ -38,7 +38,7 @@ class Nfs3Site {
   const Nfs3Limits& limits() const { return limits_; }
   uint32_t calls() const { return calls_; }
   const nfs3::FileHandle& file(size_t slot) const { return files_[slot]; }
-  // Bytes that each file has from the start.
+  // The initial size of each file in bytes.
   uint32_t filled() const { return filled_; }
   const nfs3::FileHandle& link() const { return link_; }
   const std::string& link_target() const { return link_target_; }
@@ -68,8 +68,8 @@ class Nfs3Site {
   std::vector<Name> names_;
 };
 
-// Where the MOUNT service is: as `given` says ("HOST", "PORT" or "HOST:PORT", IPv6 in brackets),
-// the host otherwise as in `uri`, otherwise this machine.
+// Returns where the MOUNT service is, from `given` ("HOST", "PORT" or "HOST:PORT", IPv6 in
+// brackets). The default host is that of `uri`, or else this machine.
 Result<nfs3::MountTarget> mount_target(const std::string& given, const std::string& uri);
 
 }  // namespace rrdk::testrpc

@@ -15,15 +15,15 @@ namespace {
 
 using nfs3::Status;
 
-// Bytes of one READDIR reply that are asked for.
+// The requested bytes of one READDIR reply.
 constexpr uint32_t kSmallestListing = 4 << 10;
 constexpr uint32_t kLargestListing = 32 << 10;
 constexpr uint32_t kLongestTarget = 1024;
 constexpr size_t kNameRoom = 256;
 constexpr char kAbsentName[] = "not-there";
-// How often what is drawn: a listing is many calls, and data matters most.
+// How often each kind is drawn: a listing is many calls, and data matters most.
 constexpr uint32_t kWeights[kNfs3Kinds] = {2, 3, 3, 2, 4, 4, 1};
-// A call that the server puts off so often, one time after the other, has failed.
+// A call that the server defers this many times in a row has failed.
 constexpr uint32_t kMostPutOff = 50;
 constexpr Verdict kWrong = {.decoded = false};
 
@@ -68,7 +68,7 @@ void Nfs3Work::start_run(uint32_t smallest, uint32_t largest, Access access) {
   abandon();
 }
 
-// What a run's end, or a call's, has left half done is not gone on with.
+// Drops transfers and listings that the end of a run, or of a call, has left incomplete.
 void Nfs3Work::abandon() {
   if (transferring_ && kind_ == Nfs3Kind::kWrite)
     known_.size = 0;
@@ -93,7 +93,7 @@ uint64_t Nfs3Work::random() {
   return random_ * 0x2545f4914f6cdd1dull;
 }
 
-// As many of a few bytes as of a few thousand or a million.
+// Draws sizes of a few bytes as often as of a few thousand or a million.
 uint32_t Nfs3Work::draw_size(uint32_t smallest, uint32_t largest) {
   if (smallest >= largest)
     return smallest;
@@ -116,7 +116,7 @@ Nfs3Kind Nfs3Work::draw_kind() {
   for (; drawn >= weight(index); ++index)
     drawn -= weight(index);
   auto kind = static_cast<Nfs3Kind>(index);
-  // Nothing is known of the file: write first.
+  // The contents of the file are unknown: write first.
   bool can_write = has(site_.calls(), Nfs3Kind::kWrite);
   return kind == Nfs3Kind::kRead && known_.size == 0 && can_write ? Nfs3Kind::kWrite : kind;
 }
@@ -143,7 +143,8 @@ void Nfs3Work::draw(Draw& draw, uint64_t random_number) {
   }
 }
 
-// Where in `room` bytes a transfer of `size` begins. The end is followed by the beginning.
+// Returns where in `room` bytes a transfer of `size` begins; after the end it continues at the
+// beginning.
 uint64_t Nfs3Work::place(uint64_t& next, uint64_t room, uint32_t size) {
   if (access_ != Access::kSequential)
     return random() % (room - size + 1);
@@ -155,7 +156,7 @@ uint64_t Nfs3Work::place(uint64_t& next, uint64_t room, uint32_t size) {
 void Nfs3Work::begin_write() {
   uint32_t size = draw_size(smallest_, largest_);
   const uint64_t span = uint64_t{largest_} * (access_ == Access::kNear ? 1 : kAccessSpan);
-  // Near: it may begin at the end of that, whatever its size.
+  // Near: a transfer may begin at the end of the span, whatever its size.
   const uint64_t room = span + (access_ == Access::kNear ? size : 0);
   transfer_ = {floor_ + place(next_write_, room, size), size, random()};
   transferring_ = true;
@@ -163,7 +164,7 @@ void Nfs3Work::begin_write() {
   known_.size = 0;
 }
 
-// Any part of what is known, at most of a size that may be drawn.
+// Reads any part of the known range, of at most a size that may be drawn.
 void Nfs3Work::begin_read() {
   uint32_t size = std::min(draw_size(smallest_, largest_), known_.size);
   const uint64_t skip = place(next_read_, known_.size, size);
@@ -212,7 +213,7 @@ void Nfs3Work::prepare_lookup(Encoder& args) {
 void Nfs3Work::prepare_readlink(const Draw& draw, Encoder& args, Call& call) {
   args.put_opaque(site_.link().bytes());
   Draw whole = draw;
-  whole.place = true;  // whatever its length, which is not known before
+  whole.place = true;  // whatever its length, which is unknown until the reply
   uint32_t room = std::min(draw.sink.length, kLongestTarget);
   call.expect_reply(offer(whole, call, {draw.sink.data, room, draw.sink.region}));
 }
@@ -229,7 +230,7 @@ void Nfs3Work::prepare_write(const Draw& draw, Encoder& args) {
   args.put_u64(transfer_.start + done_);
   args.put_u32(draw.size);
   args.put_u32(static_cast<uint32_t>(nfs3::Stable::kUnstable));
-  // A file's contents matter later, with and without --verify.
+  // The file's contents are read later, with and without --verify.
   fill_pattern({draw.source.data, draw.size}, draw.offset);
   args.put_item({draw.source.data, draw.size, draw.source.region}, Ddp::kEligible);
 }
@@ -271,7 +272,8 @@ bool Nfs3Work::may_try_later(Status status) {
   return put_off_ != 0 && put_off_ <= kMostPutOff;
 }
 
-// The arms of errors: what changed for WRITE, nothing for GETATTR, attributes for the others.
+// Decodes the results of errors: wcc_data for WRITE, nothing for GETATTR, attributes for the
+// others.
 Verdict Nfs3Work::refused(Decoder& results, Status status) {
   if (kind_ == Nfs3Kind::kWrite)
     nfs3::skip_change(results);
@@ -325,7 +327,7 @@ Verdict Nfs3Work::check_read(const Draw& draw, Decoder& results) {
   uint32_t count = results.get_u32();
   bool eof = results.get_bool();
   ItemView data = results.get_item(draw.size);
-  // Fewer bytes than asked for are allowed, none are not: they are all there.
+  // Fewer bytes than requested are allowed, but not zero: all requested bytes exist.
   if (!results.at_end() || data.size() != count || (count == 0 && draw.size != 0))
     return kWrong;
   uint64_t end = transfer_.start + done_ + count;
@@ -345,7 +347,7 @@ Verdict Nfs3Work::check_write(const Draw& draw, Decoder& results) {
   nfs3::skip_change(results);
   uint32_t count = results.get_u32();
   uint32_t committed = results.get_u32();
-  results.get_u64();  // the verifier: nothing is kept here to be written again
+  results.get_u64();  // the verifier: not needed, since nothing is kept to be written again
   bool right = results.at_end() && count <= draw.size && (count != 0 || draw.size == 0) &&
                committed <= static_cast<uint32_t>(nfs3::Stable::kFileSync);
   if (!right) {
@@ -360,7 +362,7 @@ Verdict Nfs3Work::check_write(const Draw& draw, Decoder& results) {
   return {};
 }
 
-// What was written is read back at once, if READ is among the calls.
+// Written data is read back at once, if READ is among the calls.
 void Nfs3Work::end_write() {
   known_ = transfer_;
   next_read_ = 0;
@@ -390,7 +392,7 @@ Verdict Nfs3Work::check_readdir(Decoder& results) {
   return decoded(!eof || saw_all());
 }
 
-// Whether a name in a listing is one that is there, and there for the first time.
+// Returns whether a name in a listing exists and is listed for the first time.
 bool Nfs3Work::see_name(const ItemView& name) {
   std::array<std::byte, kNameRoom> room;
   name.copy_to(room.data());

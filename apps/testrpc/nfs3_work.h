@@ -1,5 +1,5 @@
-// The engine nfs3, one slot of it: which NFSv3 call comes next, its arguments, and whether the
-// reply is right. A slot has a file of its own, so that it knows what must be in it.
+// One slot of the engine nfs3: chooses the next NFSv3 call, writes its arguments, and checks the
+// reply. Each slot has its own file, so that it knows the file's contents.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +16,18 @@ class Nfs3Work {
  public:
   Nfs3Work(const Nfs3Site& site, size_t slot);
 
-  // For a new run: data of `smallest` to `largest` bytes.
+  // Begins a new run, with data of `smallest` to `largest` bytes.
   void start_run(uint32_t smallest, uint32_t largest, Access access);
-  // Chooses the next call: fills in procedure, size and offset.
+  // Chooses the next call: sets procedure, size and offset.
   void draw(Draw& draw, uint64_t random);
   void prepare(const Draw& draw, Encoder& args, Call& call);
   Verdict check(const Draw& draw, Decoder& results);
-  // The call drawn last has ended without a reply that check() could have seen.
+  // Called when the last drawn call has ended without a reply for check().
   void on_no_reply();
 
  private:
-  // A range of the file that holds the pattern; its first byte is the pattern's at offset `base`.
+  // A range of the file that contains the pattern; its first byte is the pattern's at offset
+  // `base`.
   struct Range {
     uint64_t start = 0;
     uint32_t size = 0;
@@ -66,24 +67,24 @@ class Nfs3Work {
   uint64_t next_write_ = 0;  // with sequential access: from floor_ on
   uint64_t next_read_ = 0;   // likewise, in known_
 
-  Nfs3Kind kind_ = Nfs3Kind::kNull;  // of the call drawn last
-  Range known_;                      // what reads are checked against; none: size 0
+  Nfs3Kind kind_ = Nfs3Kind::kNull;  // of the last drawn call
+  Range known_;  // the range that reads are checked against; size 0 if there is no such range
   std::optional<uint64_t> file_size_;
   // A WRITE without a reply may still be executed later, so nothing below this is written again.
   uint64_t floor_ = 0;
 
-  // A transfer under way: so many bytes of `transfer_` are done.
+  // The current transfer, and how many bytes of `transfer_` are done.
   bool transferring_ = false;
   Range transfer_;
   uint32_t done_ = 0;
 
-  bool again_ = false;    // the call drawn last is made again
-  uint32_t put_off_ = 0;  // how often it was, one time after the other
+  bool again_ = false;    // the last drawn call is repeated
+  uint32_t put_off_ = 0;  // how many times in a row it was deferred
 
-  bool absent_ = false;  // a LOOKUP of a name that is not there
+  bool absent_ = false;  // a LOOKUP of a name that does not exist
   size_t name_ = 0;
 
-  // A listing under way.
+  // The current listing.
   bool listing_ = false;
   uint32_t listing_bytes_ = 0;
   uint64_t cookie_ = 0;

@@ -17,9 +17,9 @@ namespace rrdk::testrpc {
 namespace {
 
 constexpr size_t kMostFrequent = 3;
-// What matters; doc/testrpc.md has these.
-constexpr double kLostCpu = 0.01;          // of the time that was wanted
-constexpr double kSwitchesPerSecond = 20;  // where the kernel does not say how long
+// The thresholds for remarks, which doc/testrpc.md lists.
+constexpr double kLostCpu = 0.01;          // of the time in which it was runnable
+constexpr double kSwitchesPerSecond = 20;  // if the kernel does not report the time
 constexpr double kFaultsPerSecond = 100;   // minor ones
 constexpr double kStolen = 0.01;           // of the time
 constexpr double kStood = 0.01;            // of the time
@@ -62,7 +62,7 @@ std::optional<uint64_t> frequency_khz(int cpu) {
   return file >> khz ? std::optional(khz) : std::nullopt;
 }
 
-// Several interrupts of one device may have one name.
+// Several interrupts of one device may have the same name.
 void add_count(NamedCounts& counts, const std::string& name, uint64_t count) {
   auto known = std::ranges::find(counts, name, &NamedCounts::value_type::first);
   if (known == counts.end())
@@ -71,7 +71,8 @@ void add_count(NamedCounts& counts, const std::string& name, uint64_t count) {
     known->second += count;
 }
 
-// How much each has grown, the most first. Interrupts may have come to be known meanwhile.
+// Returns how much each count has grown, the largest first. New interrupts may have appeared
+// meanwhile.
 NamedCounts growth(const NamedCounts& before, const NamedCounts& after) {
   NamedCounts grown;
   for (const auto& [name, count] : after) {
@@ -84,7 +85,7 @@ NamedCounts growth(const NamedCounts& before, const NamedCounts& after) {
   return grown;
 }
 
-// Counters may fall: a connection was lost.
+// Counters may decrease if a connection was lost.
 std::optional<uint64_t> grown(std::optional<uint64_t> before, std::optional<uint64_t> after) {
   if (!before || !after)
     return std::nullopt;
@@ -98,7 +99,7 @@ uint64_t sum_of(const NamedCounts& counts) {
   return sum;
 }
 
-// Those by which CPUs wake each other, as a transport does that sleeps.
+// Returns whether CPUs wake each other by this interrupt, as a sleeping transport does.
 bool wakes(const std::string& interrupt) {
   return interrupt == "RES" || interrupt == "CAL";
 }
@@ -121,7 +122,7 @@ Noise::Cpu between(const CpuState& before, const CpuState& after) {
   return cpu;
 }
 
-// What is to be said, each with how bad it is.
+// Remarks, each with its severity.
 class Remarks {
  public:
   explicit Remarks(const Noise& noise) : noise_(noise) {}
@@ -132,7 +133,7 @@ class Remarks {
   std::vector<std::string> take();
 
  private:
-  // `measure` of something that is worth a remark from `limit` on.
+  // Adds a remark if `measure` is above `limit`.
   void add(double measure, double limit, std::string text) {
     if (measure > limit)
       remarks_.emplace_back(measure / limit, std::move(text));
@@ -221,7 +222,7 @@ NamedCounts counts_of_cpu(std::istream& file, int cpu) {
     if (words.size() < 2 || !words[0].ends_with(':'))
       continue;
     std::string name = words[0].substr(0, words[0].size() - 1);
-    // A number says nothing to anybody; the device is the last word.
+    // A number is meaningless to readers; the device's name is the last word.
     if (number(name) && words.size() > cpus.size() + 1)
       name = words.back();
     const std::optional<uint64_t> count =
@@ -257,7 +258,7 @@ CpuState CpuState::read(int cpu) {
           .khz = frequency_khz(cpu)};
 }
 
-// A thread that is switched out gets to run less than it could; one that sleeps wants nothing.
+// A thread that is switched out runs less than it could; time in which it sleeps does not count.
 std::optional<double> Noise::Thread::obtained() const {
   if (!used.waited_ns)
     return std::nullopt;

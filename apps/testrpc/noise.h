@@ -1,4 +1,4 @@
-// What disturbed a run: what its threads did not get of their CPUs, and what else these CPUs did.
+// What disturbed a run: the CPU time that its threads did not get, and what else these CPUs did.
 #pragma once
 
 #include <cstdint>
@@ -13,26 +13,27 @@
 
 namespace rrdk::testrpc {
 
-// Of a thread that measures, until now.
+// The usage of a measuring thread so far.
 struct ThreadState {
   int cpu = -1;  // that it runs on
   ThreadUsage usage;
   GapTotals gaps;
-  std::optional<uint64_t> tcp_retransmissions;  // empty: it has no TCP connections
+  std::optional<uint64_t> tcp_retransmissions;  // empty: no TCP connections
 };
 
-// Of the calling thread, which `watch` watches.
+// Returns the state of the calling thread, which `watch` watches.
 ThreadState thread_state(const GapWatch& watch);
 
 using NamedCounts = std::vector<std::pair<std::string, uint64_t>>;
 
-// The column of a CPU in /proc/interrupts or /proc/softirqs: "LOC" or "eth0-rx" and how many.
-// Empty: there is none.
+// Returns a CPU's column of /proc/interrupts or /proc/softirqs: names such as "LOC" or "eth0-rx",
+// and counts. Empty if there is no such column.
 NamedCounts counts_of_cpu(std::istream& file, int cpu);
-// Nanoseconds that the hypervisor kept from the CPU, in /proc/stat.
+// Returns the nanoseconds that the hypervisor stole from the CPU, from /proc/stat.
 std::optional<uint64_t> steal_ns_of_cpu(std::istream& file, int cpu);
 
-// Of a CPU, until now. Empty: not known, as in a container that does not show it.
+// The counters of a CPU so far. Empty members are unknown, as in a container that does not show
+// them.
 struct CpuState {
   int cpu = -1;
   std::optional<NamedCounts> interrupts, softirqs;
@@ -50,32 +51,34 @@ struct Noise {
     GapTotals gaps;
     std::optional<uint64_t> tcp_retransmissions;  // by its process
 
-    // Of the time in which it was running or ready to, the part that it got; empty: not known.
+    // Returns the time that it ran as a fraction of the time in which it was runnable; empty:
+    // unknown.
     std::optional<double> obtained() const;
   };
   struct Cpu {
     int cpu = -1;
     std::optional<uint64_t> interrupts, softirqs;
-    uint64_t wake_ups = 0;  // of `interrupts`, IPIs by which other CPUs wake this one
-    NamedCounts most;       // interrupts, the most frequent kinds
+    uint64_t wake_ups =
+        0;             // the part of `interrupts` that are IPIs by which other CPUs wake this one
+    NamedCounts most;  // interrupts, the most frequent kinds
     std::optional<uint64_t> steal_ns;
     std::optional<uint64_t> khz_before, khz_after;
   };
 
   double seconds = 0;
-  bool sized = false;  // calls had data, with which a pass may take long
-  bool busy = false;   // threads never gave their CPUs away
+  bool sized = false;  // calls carried data, so a pass may take long
+  bool busy = false;   // threads never yielded their CPUs
   std::vector<Thread> threads;
   std::vector<Cpu> cpus;
   WaitCounters waits;
   double line_before_ns = 0, line_after_ns = 0;  // a cache line's round trip; 0: not measured
 
-  // What a reader of the figures must know, the worst first, as doc/testrpc.md defines it: "server
-  // had 93% of CPU 1".
+  // Returns what a reader of the figures must know, the worst first, as defined in doc/testrpc.md,
+  // for example "server had 93% of CPU 1".
   std::vector<std::string> remarks() const;
 };
 
-// Before and after a run. A server that cannot be seen from here is null.
+// Measures before and after a run. A server that is not visible from here is null.
 class NoiseMeter {
  public:
   void begin(const GapWatch& client, const ThreadState* server, const WaitCounters& waits);

@@ -266,7 +266,7 @@ constexpr Option kOptions[] = {
      [](Options& o, const std::string& v) { return take_count(o.nfs_names, v, 0, 100'000); }},
 };
 
-// How many characters have to be put in, left out or changed (Levenshtein).
+// Returns how many characters have to be inserted, deleted or changed (Levenshtein).
 size_t distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});

@@ -1,4 +1,4 @@
-// testrpc's options as a table, from which the parser, the help, `set` and its completion are made.
+// The table of testrpc's options, which the parser, the help, `set` and the completion use.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace rrdk::testrpc {
 // When an option can be given.
 enum class Kind : uint8_t {
   kStart,  // fixed when the process starts
-  kRun,    // concerns the next run: interactive mode may set it
+  kRun,    // applies to the next run: interactive mode may set it
 };
 
 // In the order of --help and of doc/testrpc.md.
@@ -30,7 +30,7 @@ enum class Group : uint8_t {
 constexpr uint32_t kGroups = 8;
 const char* title_of(Group group);
 
-// Who makes use of an option; any other role refuses it.
+// The roles that use an option; any other role refuses it.
 enum For : uint8_t {
   kForServer = 1,
   kForClient = 2,
@@ -43,21 +43,22 @@ enum For : uint8_t {
 
 struct Option {
   const char* name;
-  const char* argument;  // null: none; in brackets: may be left out
+  const char* argument;  // null: none; in brackets: optional
   Kind kind;
   Group group;
   uint8_t roles;        // For
-  const char* choices;  // words separated by spaces that complete a value; null: there are none
+  const char* choices;  // completions of the value, separated by spaces; may be null
   const char* help;
   Result<void> (*apply)(Options& options, const std::string& value);
 };
 
 std::span<const Option> option_table();
 const Option* find_option(std::string_view name);
-// ", did you mean X?", or nothing: among names that are a slip or two away from `word`.
+// Returns ", did you mean X?" for a name that differs from `word` by one or two typing errors, else
+// an empty string.
 std::string did_you_mean(std::string_view word, std::span<const std::string> names,
                          std::string_view prefix = "");
-// The same among the options, with their dashes.
+// The same for the options, with their dashes.
 std::string did_you_mean_option(std::string_view word);
 
 }  // namespace rrdk::testrpc

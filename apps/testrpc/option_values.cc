@@ -29,7 +29,7 @@ Result<void> take_size(uint32_t& to, const std::string& value) {
 }
 
 Result<void> take_memory(uint64_t& to, const std::string& value) {
-  // The least that the classes of a default process need, and more than machines have.
+  // The minimum for the size classes of a default process, and more than machines have.
   constexpr uint64_t kLeast = uint64_t{16} << 20;
   constexpr uint64_t kMost = uint64_t{1} << 44;
   Result<uint64_t> parsed = parse_bytes(value, kLeast, kMost);
@@ -52,7 +52,7 @@ Result<void> take_positive(double& to, const std::string& value) {
 }
 
 Result<void> take_interval(double& to, const std::string& value) {
-  constexpr double kShortest = 0.01;  // a client looks that often
+  constexpr double kShortest = 0.01;  // a client checks that often
   Result<double> parsed = parse_positive(value);
   if (!parsed)
     return tl::unexpected(parsed.error());
@@ -99,10 +99,11 @@ Result<void> take_engines(Options& options, const std::string& value) {
 
 namespace {
 
-// "FIRST-LAST" is FIRST, twice that, and so on, and LAST; anything else one value. Each by `parse`.
+// "FIRST-LAST" is FIRST, twice that, and so on, and LAST; anything else is one value. `parse`
+// parses each.
 template <typename Parse>
 Result<void> take_range(std::vector<uint32_t>& values, const std::string& part, Parse&& parse) {
-  const size_t dash = part.find('-', 1);  // a sign is none
+  const size_t dash = part.find('-', 1);  // not a sign
   Result<uint32_t> first = parse(part.substr(0, dash));
   if (!first || dash == std::string::npos) {
     if (first)

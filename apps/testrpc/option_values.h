@@ -1,5 +1,5 @@
-// What an option's value does to the options: one function for each form that a value can have.
-// Errors say what is wrong with the value and what would do; the parser adds the option's name.
+// Parses values into the options, with one function for each form of a value. Errors say what is
+// wrong with the value and what is valid; the parser adds the option's name.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,11 @@ Result<void> take_count(T& to, const std::string& value, uint64_t low, uint64_t 
   return {};
 }
 
-// A role, which can be chosen once.
+// A role, which may be given only once.
 Result<void> take_role(Options& options, Role role, const std::string& uri);
 Result<void> take_size(uint32_t& to, const std::string& value);
 Result<void> take_memory(uint64_t& to, const std::string& value);
-// A number above 0, or "off", which is 0.
+// A number above 0, or "off", which means 0.
 Result<void> take_positive(double& to, const std::string& value);
 Result<void> take_interval(double& to, const std::string& value);
 Result<void> take_calls(uint64_t& to, const std::string& value);
@@ -42,14 +42,14 @@ Result<void> take_idle(Options& options, const std::string& value);
 Result<void> take_version(Options& options, const std::string& value);
 Result<void> take_draft(Options& options, const std::string& value);
 Result<void> take_compat(Options& options, const std::string& value);
-// Of a Receive: a multiple of 1024.
+// The size of a Receive: a multiple of 1024.
 Result<void> take_buffer_size(uint32_t& to, const std::string& value);
-// "on", "off", or nothing, which is on.
+// "on", "off", or an empty value, which means on.
 Result<void> take_switch(bool& to, const std::string& value);
-// The name of a file that is written. An empty one is a script's unset variable.
+// The name of a file to write. Refuses an empty name, which is probably a script's unset variable.
 Result<void> take_file(std::string& to, const std::string& value);
 Result<void> take_metrics(Options& options, const std::string& value);
-// A file that is not stdout, which has the table; or "off".
+// A file, but not stdout, which gets the table; or "off".
 Result<void> take_capture(Options& options, const std::string& value);
 Result<void> take_faults(Options& options, const std::string& value);
 Result<void> take_access(Options& options, const std::string& value);

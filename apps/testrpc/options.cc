@@ -18,7 +18,7 @@ Result<void> apply(const Option& option, Options& options, const std::string& va
   return {};
 }
 
-// Takes argv[at] and, where the option needs one, argv[at + 1]; returns how many it took.
+// Takes argv[at] and, if the option needs a value, argv[at + 1]; returns how many it took.
 Result<int> take_argument(Options& options, std::span<char*> argv, size_t at) {
   std::string_view word = argv[at];
   if (word == "-i") {
@@ -83,7 +83,7 @@ Result<void> refuse(const std::string& why) {
   return fail(Errc::kInvalidArgument, why);
 }
 
-// What would do nothing in this role is a mistake: it was meant to do something.
+// Refuses options that have no effect in this role: they were meant to have one.
 Result<void> check_roles(const Options& options) {
   uint8_t role = bit_of(options.role);
   for (const std::string& name : options.given) {
@@ -100,7 +100,7 @@ bool calls_nfs3(const Options& options) {
                              [](const std::string& name) { return is_nfs3(*find_engine(name)); });
 }
 
-// Options that only mean something together with another one.
+// Refuses options that need another one, which is missing.
 Result<void> check_company(const Options& options) {
   if (given(options, "workers") && options.dispatch != Dispatch::kWorker)
     return refuse("--workers needs --dispatch worker: handlers run on the core that polls");

@@ -1,4 +1,4 @@
-// What the command line, and interactive mode's `set`, can say.
+// The options of the command line and of interactive mode's `set`.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,15 @@ namespace rrdk::testrpc {
 
 enum class Role { kNone, kServer, kClient, kSelf, kHelp, kVersion };
 
-// Sizes that calls may name. The upper end is within every limit of the transport's defaults.
+// The largest size of a call. It is within every limit of the transport's defaults.
 constexpr uint32_t kLargestSize = 32u << 20;
 constexpr uint32_t kDefaultMaxSize = 4u << 20;
 constexpr uint32_t kMostConnections = 65536;
 
 struct Options {
   Role role = Role::kNone;
-  std::string uri;                   // empty with kSelf: one of our own making
-  std::vector<std::string> targets;  // a client's: those that `uri` names
+  std::string uri;                   // empty with kSelf: testrpc chooses one
+  std::vector<std::string> targets;  // a client's: the servers that `uri` names
 
   // What to call. Empty lists: the standard plan (plan.h).
   std::vector<std::string> engines;
@@ -36,8 +36,8 @@ struct Options {
   std::vector<uint32_t> weights;  // of the sizes: a mix, in one run; empty: a run for each
   std::vector<uint32_t> windows;
   uint32_t connections = 1;
-  std::vector<uint32_t> active;  // of them, those that call in a run; empty: all
-  uint64_t memory = 0;           // bytes of buffers; 0: a share of what is free
+  std::vector<uint32_t> active;  // how many connections call in a run; empty: all
+  uint64_t memory = 0;           // bytes of buffers; 0: a share of the free memory
   double duration_s = 0;         // of each run; 0: not given
   double warmup_s = 0;           // before each run; 0: as long as caches and pools need
   uint64_t count = 0;            // calls of each run; 0: not given
@@ -49,10 +49,10 @@ struct Options {
   uint32_t timeout_ms = 5000;
   uint32_t connect_timeout_ms = ClientOptions{}.connect_timeout_ms;
   bool verify = false;
-  bool touch = false;     // whoever receives data reads every byte of it
+  bool touch = false;     // the receiver of data reads every byte
   bool auth_sys = false;  // else AUTH_NONE; engine nfs3: always
   uint64_t seed = 1;
-  uint32_t segments = 1;            // of each place offered for results
+  uint32_t segments = 1;            // of each memory range offered for results
   uint32_t chunk_threshold = 1024;  // smaller data travels inline
 
   // How to run.
@@ -82,28 +82,30 @@ struct Options {
   uint32_t first_call_timeout_ms = ServerOptions{}.first_call_timeout_ms;
   uint32_t idle_timeout_ms = 0;
   uint32_t send_timeout_ms = ServerOptions{}.send_timeout_ms;
-  uint32_t server_work_ns = 0;  // that a handler computes for each call
+  uint32_t server_work_ns = 0;  // computing time of a handler for each call
   bool replay_cache = false;
   uint32_t replay_entries = ReplayOptions{}.entries;
   std::optional<FaultPlan> faults;  // of this process; --self: the client's
 
   // The NFS server that engine nfs3 calls.
   std::string nfs_export = "/";
-  std::string nfs_mount;  // of its MOUNT service: PORT, HOST or HOST:PORT; empty: found out
+  std::string nfs_mount;  // its MOUNT service: PORT, HOST or HOST:PORT; empty: asked from rpcbind
   uint32_t nfs_calls = kAllNfs3Calls;
   Access access = Access::kNear;
   uint32_t nfs_names = 300;  // in the folder that is listed
-  bool rpcbind = false;      // the port is in the directory of the server's host
+  bool rpcbind = false;      // the port is registered with the rpcbind of the server's host
 
-  std::string metrics;  // where to serve them by HTTP; empty: nowhere. --self: the client's
+  std::string metrics;  // address to serve metrics by HTTP; empty: none. --self: the client's
   bool find_knee = false;
   std::string json;     // "-": stdout
   std::string csv;      // likewise
-  std::string capture;  // a file for this process' messages; empty: none. --self: the client's
+  std::string capture;  // the file for a capture of this process' messages; empty: none. --self:
+                        // the client's
   bool histogram = false;
-  double interval_s = 0;           // of a histogram each; 0: none
-  std::optional<uint32_t> stages;  // one call in so many is sampled; none: there is no table of it
-  std::optional<uint32_t> outliers;  // how many of a run's slowest calls; given: also on the screen
+  double interval_s = 0;           // of each histogram over time; 0: none
+  std::optional<uint32_t> stages;  // sample one call in this many; empty: no table of stages
+  std::optional<uint32_t>
+      outliers;  // how many of a run's slowest calls to keep; if given, also print them
   bool interactive = false;
 
   std::vector<std::string> eal;
@@ -112,23 +114,23 @@ struct Options {
   std::vector<std::string> given;    // the names of the options in it
 };
 
-// Parses argv: EAL arguments, "--", ours; without "--" all are ours. An Error's message is one
-// line; the exit status for it is 2.
+// Parses argv: EAL arguments, "--", testrpc's; without "--" all are testrpc's. An Error's message
+// is one line; its exit status is 2.
 Result<Options> parse_options(int argc, char** argv);
 
-// Sets one option by its name without dashes. For interactive mode, which may change what concerns
-// the next run only: what to call, not how to run.
+// Sets one option by its name without dashes. For interactive mode, which may change only options
+// of the next run: what to call, not how to run.
 Result<void> set_option(Options& options, std::string_view name, const std::string& value);
 
-// Whether set_option() would take the name.
+// Succeeds if set_option() accepts the name.
 Result<void> set_option_name(std::string_view name);
-// The names that set_option() takes.
+// Returns the names that set_option() accepts.
 std::vector<std::string> settable_options();
-// What completes a value of the option; empty: anything may.
+// Returns the completions for a value of the option; empty if any value is possible.
 std::vector<std::string> values_of(std::string_view name);
-// "rate CALLS_PER_SECOND|off: open loop: ...", or nothing.
+// Returns "rate CALLS_PER_SECOND|off: open loop: ...", or an empty string.
 std::string about_option(std::string_view name);
-// Those names with their values, one "name value" a line.
+// Returns the names that set_option() accepts with their values, one "name value" per line.
 std::string show_settable(const Options& options);
 
 std::string usage();

@@ -19,7 +19,7 @@ bool slower(const Outlier& a, const Outlier& b) {
   return a.total_ns > b.total_ns;
 }
 
-// The gaps of one call, added up by kind, end and CPU. What finds no room is left out.
+// The gaps of one call, added up by kind, end and CPU. Gaps that do not fit are left out.
 class Sum {
  public:
   void add(const Gap& gap, bool at_server, uint64_t start, uint64_t end) noexcept {
@@ -30,7 +30,7 @@ class Sum {
     cause->took_ns += std::min(overlap, gap.took_ns);
     ++cause->times;
   }
-  // What took a good part of the call, and whatever happened in it.
+  // Keeps causes that took a considerable part of the call, and all events.
   void give(Outlier& call) noexcept {
     auto all = std::span(causes_).first(count_);
     std::ranges::sort(all, [](const Cause& a, const Cause& b) { return a.took_ns > b.took_ns; });
@@ -93,7 +93,7 @@ bool Outlier::has_causes() const {
 
 namespace {
 
-// The stages of a call with what each cause took taken off; the last two of them are no stages.
+// The stages of a call, minus the time of each cause. The last two entries are no stages.
 class Unexplained {
  public:
   explicit Unexplained(const Outlier& call) {
@@ -103,7 +103,7 @@ class Unexplained {
       parts_[i] = {to_string(step), side_of(step), call.steps[i].value_or(0)};
       known += *parts_[i].took_ns;
     }
-    // A call that is due while others are late is made late.
+    // A call that is due while others are late is itself made late.
     const uint64_t rest = call.total_ns - std::min(call.total_ns, known);
     parts_[kLate] = {"made late", "client", call.stamps ? rest : 0};
     parts_[kUnknown] = {"cause not known", nullptr, call.stamps ? 0 : rest};
@@ -129,7 +129,7 @@ class Unexplained {
  private:
   static constexpr auto kLate = static_cast<size_t>(Step::kSteps), kUnknown = kLate + 1;
 
-  // The way and the schedule wait for both ends.
+  // The network and the schedule wait for both ends.
   bool may_delay(const Cause& cause, const OutlierPart& part) const {
     const bool both = &part >= &parts_[kLate] || part.side == std::string_view("network");
     return both || part.side == std::string_view(cause.at_server ? "server" : "client");

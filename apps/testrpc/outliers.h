@@ -1,4 +1,4 @@
-// The slowest calls of a run, whole, and what delayed them.
+// The slowest calls of a run in full detail, and what delayed them.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ namespace rrdk::testrpc {
 
 struct Engine;
 
-// Gaps of one kind on one CPU, as far as they fall into a call.
+// The parts of gaps of one kind on one CPU that overlap a call.
 struct Cause {
   GapKind kind;
   bool at_server;
@@ -29,40 +29,40 @@ struct Outlier {
 
   uint64_t start_ns;  // on Runtime's clock; open loop: when it was due
   uint64_t total_ns;
-  // Open loop: since when calls were made behind the schedule, if this one was too. Otherwise its
-  // start.
+  // Open loop: since when calls were made behind the schedule, if this one was too. Otherwise the
+  // call's start.
   uint64_t behind_since_ns;
   const Engine* engine;
   uint32_t size;
   uint32_t connection;
-  std::optional<StampedCall> stamps = {};  // where it was sampled, and passed each stage
-  bool explained = false;                  // or given up
+  std::optional<StampedCall> stamps = {};  // if it was sampled and passed each stage
+  bool explained = false;                  // or cannot be explained
   uint32_t num_causes = 0;
-  std::array<Cause, kMostCauses> causes = {};  // what took longest first
-  Steps steps = {};                            // of the stamps; in the end
+  std::array<Cause, kMostCauses> causes = {};  // the longest first
+  Steps steps = {};                            // of the stamps; set at the end
 
   uint64_t end_ns() const { return start_ns + total_ns; }
-  // Whether the causes took more than half of it.
+  // Returns whether the causes took more than half of the call's time.
   bool has_causes() const;
 };
 
-// Whose gaps may have delayed calls.
+// The gaps that may have delayed calls.
 struct GapLogs {
   const GapLog* client = nullptr;
-  const GapLog* server = nullptr;  // null: not to be seen from here
+  const GapLog* server = nullptr;  // null: not visible from here
 };
 
 class Outliers {
  public:
-  // Allocates room for so many.
+  // Allocates memory for `keep` calls.
   void begin(uint32_t keep);
-  // Only calls that took longer are among the slowest.
+  // A call must take longer than this to be among the slowest.
   uint64_t bar_ns() const noexcept { return bar_ns_; }
   void offer(const Outlier& call) noexcept;
-  // Looks for what delayed the calls kept here. To be called about every 10 ms, and at the end of
-  // the run with UINT64_MAX. Calls that ended just now have to wait: the server's gaps become known
-  // a moment after a call's end, or later still if the server is switched out again. Allocates
-  // nothing.
+  // Looks for what delayed the calls kept here. Must be called about every 10 ms, and at the end of
+  // the run with UINT64_MAX. Calls that have just ended are examined later: the server's gaps
+  // become known a moment after a call's end, or later if the server is switched out again.
+  // Allocates nothing.
   void explain(const GapLogs& logs, uint64_t now) noexcept;
   // The slowest first.
   std::vector<Outlier> sorted() const;
@@ -73,21 +73,22 @@ class Outliers {
   std::vector<Outlier> calls_;  // a heap, the fastest on top
 };
 
-// Of a call that has ended, in its callback; none if it was not sampled, or not at each stage.
+// Returns the stamps of a call that has ended, in its callback. Empty if the call was not sampled,
+// or not at each stage.
 std::optional<StampedCall> stamps_of(const Call& call) noexcept;
 
-// What a part of a call's time went to: a cause, or what no cause explains, by its stage.
+// A part of a call's time: a cause, or the time of a stage that no cause explains.
 struct OutlierPart {
   std::string name;
   const char* side;
-  std::optional<uint64_t> took_ns;  // none: it happened, and how long it took is not known
+  std::optional<uint64_t> took_ns;  // empty: an event of unknown duration
 };
 
-// All that took a tenth of a call or more, the largest first. Causes are taken off the stages that
-// they may have delayed, the longest first, so that no time counts twice.
+// Returns all parts of at least a tenth of the call, the largest first. Causes are subtracted from
+// the stages that they may have delayed, the longest first, so that no time counts twice.
 std::vector<OutlierPart> parts_of(const Outlier& call);
 
-// The causes of one call. `to_monotonic` leads from Runtime's clock to that of the gaps.
+// Finds the causes of one call. `to_monotonic` converts Runtime's clock to that of the gaps.
 void explain(Outlier& call, const GapLogs& logs, uint64_t to_monotonic) noexcept;
 
 }  // namespace rrdk::testrpc

@@ -13,7 +13,8 @@ constexpr size_t kBlock = 256;
 using Block = std::array<std::byte, kBlock>;
 
 // Only the three lowest bytes of an offset matter, and within 256 aligned bytes only the lowest one
-// changes: every aligned block is one of 256, chosen by the xor of the other two. 64 KB in all.
+// changes. So every aligned block is one of 256, selected by the xor of the other two. 64 KB in
+// all.
 const std::array<Block, 256>& blocks() {
   static const std::array<Block, 256> table = [] {
     std::array<Block, 256> made;
@@ -85,8 +86,8 @@ uint32_t crc32c(const ItemView& bytes) noexcept {
   return ~state;
 }
 
-// A cache line at a time, in sums that do not wait for each other: it is to cost what the memory
-// costs, not what the loop does.
+// Reads a cache line at a time into independent sums, so that the cost is that of the memory, not
+// of the loop.
 void touch(std::span<const std::byte> bytes) noexcept {
   std::array<uint64_t, 8> sums{};
   std::array<uint64_t, 8> line;
@@ -98,7 +99,7 @@ void touch(std::span<const std::byte> bytes) noexcept {
   for (const std::byte b : bytes)
     sums[0] += std::to_integer<uint64_t>(b);
   for (const uint64_t sum : sums)
-    asm volatile("" : : "r"(sum));  // else the compiler sees that nobody wants the sums
+    asm volatile("" : : "r"(sum));  // keeps the compiler from removing unused sums
 }
 
 void touch(const ItemView& bytes) noexcept {

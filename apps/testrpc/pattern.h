@@ -1,4 +1,4 @@
-// The perf program's data pattern and checksum, fast enough not to be what is measured.
+// The perf program's data pattern and checksum, fast enough not to dominate measurements.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace rrdk::testrpc {
 // 256.
 void fill_pattern(std::span<std::byte> bytes, uint64_t offset) noexcept;
 
-// How many of `bytes` are not what the pattern has at `offset`.
+// Returns how many of `bytes` differ from the pattern at `offset`.
 uint64_t count_wrong(std::span<const std::byte> bytes, uint64_t offset) noexcept;
 uint64_t count_wrong(const ItemView& bytes, uint64_t offset) noexcept;
 
@@ -21,7 +21,7 @@ uint64_t count_wrong(const ItemView& bytes, uint64_t offset) noexcept;
 uint32_t crc32c(std::span<const std::byte> bytes) noexcept;
 uint32_t crc32c(const ItemView& bytes) noexcept;
 
-// Reads every byte, and does nothing with them.
+// Reads every byte and discards them.
 void touch(std::span<const std::byte> bytes) noexcept;
 void touch(const ItemView& bytes) noexcept;
 

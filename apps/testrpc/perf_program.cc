@@ -33,7 +33,7 @@ void garbage(ServerCall call) {
   std::move(call).reject(AcceptStat::kGarbageArgs);
 }
 
-// The arms of the result unions without content.
+// Answers with an arm of the result unions that has no content.
 void answer(ServerCall call, PerfStatus status) {
   call.results().put_u32(static_cast<uint32_t>(status));
   std::move(call).reply();
@@ -45,7 +45,7 @@ void finish(ServerCall call, uint32_t delay_us) {
   std::move(call).reply_after(uint64_t{delay_us} * 1000);
 }
 
-// One item of read data, made in a pool buffer when its bytes matter.
+// One item of read data, made in a pool buffer if its bytes matter.
 struct ReadData {
   Buffer buffer;
   MemorySpan bytes;
@@ -79,7 +79,7 @@ void put_data(Encoder& results, ReadData data) {
     results.put_item(data.bytes, Ddp::kEligible);
 }
 
-// Its checksum, if the caller wants that.
+// Returns the data's checksum, if the caller wants it.
 uint32_t read_data(const PerfServer& server, uint32_t flags, const ItemView& bytes) {
   if (server.touches())
     touch(bytes);
@@ -203,8 +203,8 @@ void spin(uint64_t ns) {
   }
 }
 
-// What it takes beyond the time asked for, in nanoseconds; the least, since others may take the
-// CPU.
+// Returns how long spinning takes beyond the requested time, in nanoseconds: the minimum, since
+// other threads may take the CPU.
 uint32_t cost_of_spinning() {
   constexpr uint32_t kTimes = 100;
   uint64_t least = UINT64_MAX;
@@ -234,8 +234,8 @@ Result<std::unique_ptr<PerfServer>> PerfServer::create(Memory& memory, uint32_t 
   Result<RegisteredMemory> data = memory.allocate(std::max<uint32_t>(max_size, 1));
   if (!data)
     return tl::unexpected(data.error());
-  // Of one byte everywhere: a page that was never written is the system's zero page, and reading
-  // that one would be faster than memory is.
+  // Filled, because a page that was never written is the system's zero page, and reading that would
+  // be faster than reading memory.
   std::fill_n(data->data(), data->size(), std::byte{0x5a});
   auto server = std::make_unique<PerfServer>();
   server->max_size_ = max_size;

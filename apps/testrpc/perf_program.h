@@ -1,5 +1,4 @@
-// The perf program (0x20005666, version 1): its numbers, its upper-layer binding, and the server's
-// side of it.
+// The perf program (0x20005666, version 1): its numbers, its upper-layer binding, and its server.
 #pragma once
 
 #include <array>
@@ -31,23 +30,24 @@ constexpr uint32_t kPerfMaxDelayUs = 10'000'000;  // a longer delay is PERF_ERR_
 
 const Binding& perf_binding();
 
-// What the handlers share. Read-only once made, but for callbacks(), so that any core may run them.
+// The state that the handlers share. Read-only except for callbacks(), so that any core may run
+// them.
 class PerfServer {
  public:
-  // `max_size`: a larger count is PERF_ERR_TOOBIG. `touches`: all data that comes in is read.
-  // `work_ns`: what each call but callbacks has to compute. Errors: those of Memory::allocate().
+  // `max_size`: a larger count is PERF_ERR_TOOBIG. `touches`: all incoming data is read. `work_ns`:
+  // the computing time of each call except callbacks. Errors: those of Memory::allocate().
   static Result<std::unique_ptr<PerfServer>> create(Memory& memory, uint32_t max_size, bool touches,
                                                     uint32_t work_ns);
 
-  // `once`: repeated writes are answered from the server's duplicate request cache. They are
-  // idempotent; this is to see what the cache costs and does.
+  // `once`: repeated writes are answered from the server's duplicate request cache. Writes are
+  // idempotent; this option shows what the cache costs and does.
   Service service(Dispatch dispatch, bool once);
   uint32_t max_size() const { return max_size_; }
   bool touches() const { return touches_; }
-  // Keeps the core busy for as long as a call's work takes.
+  // Keeps the core busy for the time of a call's work.
   void work() const;
   Callbacks& callbacks() { return *callbacks_; }
-  // Bytes that are unspecified: what a read without kPerfVerify answers, without copying any.
+  // Returns unspecified bytes, the answer to a read without kPerfVerify, which needs no copy.
   MemorySpan anything(uint32_t length) const { return data_.span(0, length); }
 
  private:

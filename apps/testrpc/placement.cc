@@ -24,7 +24,7 @@ std::string first_line(const fs::path& path) {
   return line;
 }
 
-// The list of CPUs that a thread may use, as the kernel writes it: "0-3", or "2" when it is pinned.
+// Returns the CPUs that a thread may use in the kernel's format: "0-3", or "2" if it is pinned.
 std::string cpu_list(const fs::path& thread) {
   constexpr std::string_view kName = "Cpus_allowed_list:\t";
   std::ifstream status(thread / "status");
@@ -35,7 +35,7 @@ std::string cpu_list(const fs::path& thread) {
   return {};
 }
 
-// What is there of a folder in /proc, whose process may end at any moment: then nothing, or a part.
+// Returns the entries of a folder in /proc; none or only some if its process ends meanwhile.
 std::vector<fs::path> entries_of(const fs::path& folder) {
   std::vector<fs::path> entries;
   std::error_code gone;

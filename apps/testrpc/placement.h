@@ -1,4 +1,4 @@
-// Which CPUs the ends of a measurement have, and whether they have them for themselves.
+// The CPUs of both ends of a measurement, and whether the ends share them.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace rrdk::testrpc {
 
-// Where --self puts its two processes, and how they idle.
+// The CPUs of the two processes of --self, and how they idle.
 struct Placement {
   int client = -1;  // -1: not pinned
   int server = -1;
@@ -16,20 +16,19 @@ struct Placement {
   IdlePolicy idle = IdlePolicy::kYield;
 };
 
-// Once EAL runs: on the cores that its arguments name; else on those of `allowed`. Busy only when
-// nobody has to share a CPU.
+// Called once EAL runs. Chooses the cores that EAL's arguments name, else CPUs of `allowed`. The
+// processes poll busily only if neither has to share a CPU.
 Placement place_both(const Options& options, const std::vector<int>& allowed);
 
-// Of --client, once EAL runs: the CPU to pin it to, or -1. That of --cpu; else the first core that
-// EAL's arguments name; else where it runs now, unless another testrpc is pinned to that.
+// Called once EAL runs. Returns the CPU to pin --client to, or -1: the CPU of --cpu, else the first
+// core that EAL's arguments name, else the current CPU, unless another testrpc is pinned to it.
 int client_cpu(const Options& options, const std::vector<int>& allowed);
 
-// The processes of other testrpcs on this host that are pinned to `cpu`, as far as they can be
-// seen.
+// Returns the visible processes of other testrpcs on this host that are pinned to `cpu`.
 std::vector<int> neighbours_on(int cpu);
-// Prints a line for each, if they and we are in each other's way.
+// Prints a line for each such process that this one would disturb, or be disturbed by.
 void warn_of_neighbours(int cpu, IdlePolicy idle);
-// Prints a line if so many threads poll on fewer CPUs.
+// Prints a line if the threads that poll are more than the CPUs.
 void warn_of_crowd(size_t threads, size_t cpus, IdlePolicy idle);
 
 }  // namespace rrdk::testrpc

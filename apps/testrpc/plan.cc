@@ -8,7 +8,7 @@ namespace {
 constexpr uint32_t kDefaultSize = 4096;
 // nfs3 draws between the smallest and the largest size.
 constexpr uint32_t kNfs3Sizes[] = {1, 1 << 20};
-// Listings and paths take their room even where files are small.
+// Listings and paths need this memory even if files are small.
 constexpr uint32_t kNfs3Least = 64 << 10;
 constexpr uint32_t kPage = 4096;
 constexpr uint32_t kMostCredits = 4096;
@@ -29,8 +29,8 @@ constexpr StandardRun kStandard[] = {
     {"read", 1 << 20, 8},   {"write", 1 << 20, 8},
 };
 
-// Of so many connections a run has a window that is smaller than with a few, so that what is in
-// flight fits into memory and is answered in time. 0: even one call on each is too much.
+// Returns the window of a run. With many connections it is smaller, so that the calls in flight fit
+// into memory and are answered in time. 0: even one call on each is too much.
 uint32_t window_of(const StandardRun& run, uint64_t connections) {
   constexpr uint64_t kCalls = 16384;
   constexpr uint64_t kBytes = 256 << 20;
@@ -60,9 +60,9 @@ std::vector<RunSpec> standard_plan(const Options& options) {
   return plan;
 }
 
-// What is called back with travels inline, in a message of at most 4096 bytes in version 2.
+// The data of callbacks travels inline, in a message of at most 4096 bytes in version 2.
 uint32_t largest_callback(const Options& options) {
-  constexpr uint32_t kHeaders = 128;  // of transport and RPC, and to spare
+  constexpr uint32_t kHeaders = 128;  // of transport and RPC, with a reserve
   constexpr uint32_t kVersion2 = 4096;
   bool one = options.version.value_or(RpcRdmaVersion::kOne) == RpcRdmaVersion::kOne;
   return (one ? options.inline_size : std::min(options.inline_size, kVersion2)) - kHeaders;
@@ -71,7 +71,7 @@ uint32_t largest_callback(const Options& options) {
 std::vector<std::vector<uint32_t>> callback_choices(const Options& options,
                                                     const std::vector<uint32_t>& sizes) {
   std::vector<std::vector<uint32_t>> choices;
-  if (!options.weights.empty()) {  // one of all of them
+  if (!options.weights.empty()) {  // one choice of all sizes
     choices = {sizes};
     for (uint32_t& size : choices[0])
       size = std::min(size, largest_callback(options));

@@ -14,7 +14,7 @@ constexpr uint64_t kLongestSleepNs = 10'000'000;
 }  // namespace
 
 PollLoop::PollLoop(Runtime& runtime, IdlePolicy policy) : runtime_(runtime), policy_(policy) {
-  // Of dedicated cores there is nothing to poll here.
+  // A Runtime with dedicated cores needs no polling here.
   if (runtime.embedded())
     alarm_ = Timer::create(runtime, 0, [](Timer&, void*) {}, nullptr).value();
 }
@@ -37,7 +37,7 @@ void PollLoop::step(uint64_t wake_ns) {
     sleep(std::min(wake_ns, now + kLongestSleepNs));
 }
 
-// The timer, not the time-out of poll(), says when: the kernel may end that 50 us late.
+// The timer ends the sleep, not the time-out of poll(), which the kernel may end 50 us late.
 void PollLoop::sleep(uint64_t until_ns) {
   alarm_->start(until_ns);
   if (runtime_.arm_wake()) {

@@ -1,4 +1,4 @@
-// Polling an embedded Runtime from a thread of our own, with an idle policy.
+// Polls an embedded Runtime from the calling thread, with an idle policy.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ class PollLoop {
  public:
   PollLoop(Runtime& runtime, IdlePolicy policy);
 
-  // One pass; when it finds nothing to do, what the policy says. A sleep ends when something
-  // arrives, at `wake_ns` on Runtime::now_ns()'s clock, and after 10 ms.
+  // Makes one pass. If it finds no work, idles as the policy says. A sleep ends when something
+  // arrives, at `wake_ns` on Runtime::now_ns()'s clock, or after 10 ms.
   void step(uint64_t wake_ns = UINT64_MAX);
 
  private:
@@ -22,7 +22,7 @@ class PollLoop {
 
   Runtime& runtime_;
   IdlePolicy policy_;
-  std::unique_ptr<Timer> alarm_;  // ends a sleep, and does nothing else
+  std::unique_ptr<Timer> alarm_;  // only ends a sleep
   uint64_t idle_since_ = 0;       // 0: the last pass found work
 };
 

@@ -14,7 +14,7 @@ namespace {
 constexpr char kCtrlA = 1;  // to the beginning of the line
 constexpr char kCtrlC = 3;
 constexpr char kCtrlK = 11;  // deletes up to the end of the line
-constexpr char kCtrlU = 21;  // deletes all of it; DPDK's line editor does not have it
+constexpr char kCtrlU = 21;  // deletes the line; not supported by DPDK's line editor
 constexpr const char* kText = "testrpc> ";
 
 int put_char(rdline*, char c) {
@@ -76,7 +76,7 @@ bool Prompt::read(int timeout_ms, const std::function<bool()>& until) {
   return true;
 }
 
-// False: the end of the input.
+// Returns false at the end of the input.
 bool Prompt::take(char c) {
   if (c == kCtrlC) {
     if (!commands_.interrupt()) {
@@ -129,8 +129,8 @@ void Prompt::validate(const char* text) {
   std::fflush(stdout);
 }
 
-// rdline's protocol: RDLINE_RES_COMPLETE has characters to add, 1 has one of several choices and
-// is asked again with the same `state`, 0 has no more.
+// rdline's protocol: RDLINE_RES_COMPLETE returns characters to add; 1 returns one of several
+// choices, and rdline calls again with the same `state`; 0 means no more.
 int Prompt::complete(const char* text, char* to, unsigned room, int& state) {
   std::vector<std::string> words = words_of(text);
   std::string typed;
@@ -139,7 +139,7 @@ int Prompt::complete(const char* text, char* to, unsigned room, int& state) {
     typed = words.back();
     words.pop_back();
   }
-  // Of a list only its last part is completed.
+  // Only the last part of a list is completed.
   size_t comma = typed.rfind(',');
   std::string part = comma == std::string::npos ? typed : typed.substr(comma + 1);
   std::vector<std::string> choices = commands_.next(words);

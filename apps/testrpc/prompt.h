@@ -1,4 +1,4 @@
-// A line editor on stdin and stdout, with history and completion: DPDK's, as dpdk-testpmd has it.
+// A line editor on stdin and stdout with history and completion: DPDK's, as in dpdk-testpmd.
 #pragma once
 
 #include <termios.h>
@@ -11,31 +11,33 @@ struct rdline;
 
 namespace rrdk::testrpc {
 
-// What a prompt is for.
+// The commands of a prompt.
 class Commands {
  public:
   virtual ~Commands() = default;
-  // A line of at least one word.
+  // Runs a line of at least one word.
   virtual void run(const std::vector<std::string>& words) = 0;
-  // What may stand behind `words`: whole words.
+  // Returns the words that may follow `words`.
   virtual std::vector<std::string> next(const std::vector<std::string>& words) const = 0;
-  // Ctrl-C. False: nothing was going on; the line is forgotten.
+  // Called on Ctrl-C. Returns false if there was nothing to interrupt; the line is then discarded.
   virtual bool interrupt() = 0;
 };
 
 class Prompt {
  public:
-  // `commands` outlives it. Takes the terminal, if stdin is one, and gives it back at the end.
+  // `commands` outlives the Prompt, which takes over the terminal, if stdin is one, until it is
+  // destroyed.
   explicit Prompt(Commands& commands);
   ~Prompt();
   Prompt(const Prompt&) = delete;
   Prompt& operator=(const Prompt&) = delete;
 
   bool made() const { return line_ != nullptr; }
-  // Waits up to `timeout_ms` for input, takes it and runs its commands. `until` is asked after each
-  // character; when it is true, the rest is left for later. False at the end of the input.
+  // Waits up to `timeout_ms` for input, reads it and runs its commands. `until` is called after
+  // each character; if it returns true, the rest is left for later. Returns false at the end of the
+  // input.
   bool read(int timeout_ms, const std::function<bool()>& until);
-  // Around text that is printed while somebody may be typing.
+  // Called around text that is printed while the user may be typing.
   void clear_line();
   void redraw();
 

@@ -17,7 +17,7 @@
 namespace rrdk::testrpc {
 namespace {
 
-// What Open MPI's mpirun tells each process that it starts.
+// Checks the variables that Open MPI's mpirun sets for each process that it starts.
 bool started_by_mpirun(const Options& options) {
   if (options.role == Role::kHelp || options.role == Role::kVersion)
     return false;
@@ -87,7 +87,7 @@ std::vector<std::string> gather_hosts(int size) {
   return hosts;
 }
 
-// Calls fn() with each member that the ranks exchange: what add() adds up, but for noise and
+// Calls fn() with each member that the ranks exchange: what add() adds up, except noise and
 // outliers.
 void for_each_part(RunResult& r, auto&& fn) {
   fn(r.warmup_seconds), fn(r.warmup_calls), fn(r.seconds);
@@ -142,7 +142,7 @@ Result<std::unique_ptr<Ranks>> Ranks::join(Options& options) {
   if (ranks->rank_ != 0) {
     if (std::freopen("/dev/null", "w", stdout) == nullptr)
       return fail(Errc::kSystem, "cannot write into /dev/null");
-    set_log_level(LogLevel::kWarning);  // of memory rank 0 says the same
+    set_log_level(LogLevel::kWarning);  // rank 0 logs the same about memory
     options.json.clear();
     options.csv.clear();
   }
@@ -178,7 +178,7 @@ bool Ranks::all(bool yes) const {
   return agreed != 0;
 }
 
-// At rank 0, which tells the others.
+// Adds up at rank 0, which sends the result to the others.
 void Ranks::add_up(RunResult& result) const {
   if (size_ == 1)
     return;
@@ -187,8 +187,8 @@ void Ranks::add_up(RunResult& result) const {
   std::vector<std::byte> all(rank_ == 0 ? mine.size() * static_cast<size_t>(size_) : 0);
   MPI_Gather(mine.data(), length, MPI_BYTE, all.data(), length, MPI_BYTE, 0, MPI_COMM_WORLD);
   for (size_t at = mine.size(); at < all.size(); at += mine.size()) {
-    RunResult other = result;  // for its shape
-    other.series.clear();      // they are rank 0's
+    RunResult other = result;  // for the sizes of its lists
+    other.series.clear();      // the copied slices are rank 0's
     unpack(other, std::span(all).subspan(at, mine.size()));
     const double seconds = std::max(result.seconds, other.seconds);
     const double warmup_seconds = std::max(result.warmup_seconds, other.warmup_seconds);

@@ -1,6 +1,6 @@
-// Clients that mpirun has started, on one host or many, as one load: they begin each run together,
-// and each of them has the results of all. Built with MPI (meson's option `mpi`); else, and without
-// mpirun, there is one rank, for which nothing here does anything.
+// Clients started by mpirun, on one host or many, as one load: they begin each run together, and
+// each has the results of all. Needs a build with MPI (meson's option `mpi`). Without MPI or mpirun
+// there is one rank, for which these functions do nothing.
 #pragma once
 
 #include <memory>
@@ -12,13 +12,13 @@
 
 namespace rrdk::testrpc {
 
-// All functions but rank(), size(), share_of() and hosts() are collective: every rank calls them,
-// in the same order and equally often, on the main thread.
+// All functions but rank(), size(), share_of() and hosts() are collective: every rank calls them in
+// the same order and equally often, on the main thread.
 class Ranks {
  public:
-  // Before anything else is printed: ranks above 0 print nothing from here on but what is wrong,
-  // and leave files to rank 0. Errors: kInvalidArgument (started by mpirun, but built without MPI;
-  // a role or an option that is not for ranks; ranks with different command lines or programs),
+  // Called before anything else is printed: from then on, ranks above 0 print only errors, and
+  // leave files to rank 0. Errors: kInvalidArgument (started by mpirun, but built without MPI; a
+  // role or an option that is not for ranks; ranks with different command lines or programs),
   // kSystem.
   static Result<std::unique_ptr<Ranks>> join(Options& options);
   ~Ranks();
@@ -27,17 +27,18 @@ class Ranks {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  // Of --rate and --count, which are of all together, what this one does: of a schedule that is not
-  // random every size()-th call or burst. Its own seed.
+  // Returns the options with this rank's share of --rate and --count, which are totals of all
+  // ranks, and its own seed. If a schedule is not random, the rank makes every size()-th call or
+  // burst.
   Options share_of(const Options& options) const;
 
   // Returns when all ranks are here.
   void meet() const;
-  // Whether all say yes.
+  // Returns whether `yes` is true at all ranks.
   bool all(bool yes) const;
-  // Makes this rank's result that of all ranks.
+  // Replaces this rank's result by that of all ranks.
   void add_up(RunResult& result) const;
-  // The host of each.
+  // The host of each rank.
   const std::vector<std::string>& hosts() const { return hosts_; }
 
  private:

@@ -9,7 +9,7 @@
 namespace rrdk::testrpc {
 namespace {
 
-// Of what `figure` takes from each of them.
+// Returns the median of figure(repetition).
 template <typename Figure>
 double median_of(const std::vector<Figures>& repetitions, Figure&& figure) {
   std::vector<double> values;
@@ -24,7 +24,7 @@ uint64_t median_ns(const std::vector<Figures>& repetitions, uint64_t Latencies::
       std::llround(median_of(repetitions, [&](const Figures& f) { return f.latency.*figure; })));
 }
 
-// Nothing if one of them had too few calls for it.
+// Returns nothing if a repetition had too few calls for the figure.
 std::optional<uint64_t> median_ns(const std::vector<Figures>& repetitions,
                                   std::optional<uint64_t> Latencies::* figure) {
   std::vector<double> values;
@@ -54,7 +54,8 @@ void keep_slowest(std::vector<Outlier>& calls, const std::vector<Outlier>& more)
   calls.resize(most);
 }
 
-// Stages add up within one run: those of the repetition whose rate is nearest to the median.
+// Stages add up only within one run, so takes those of the repetition with the rate nearest to the
+// median.
 void take_stages(RunResult& row, Results results) {
   const double middle = row.calls_per_s();
   double nearest = std::numeric_limits<double>::infinity();
@@ -77,7 +78,7 @@ void take_medians(RunResult& run) {
 }  // namespace
 
 void add(RunResult& to, const RunResult& more) {
-  for (TimeSlice slice : more.series) {  // one after the other
+  for (TimeSlice slice : more.series) {  // the slices of `more` follow
     slice.start_s += to.seconds;
     to.series.push_back(std::move(slice));
   }
@@ -160,7 +161,7 @@ double RunResult::bytes_per_s() const {
 Latencies RunResult::latencies() const {
   if (repetitions.empty())
     return Latencies::of(latency);
-  std::vector<Figures> told;  // one without a right call has no latency
+  std::vector<Figures> told;  // a repetition without a successful call has no latency
   std::ranges::copy_if(repetitions, std::back_inserter(told),
                        [](const Figures& f) { return f.right != 0; });
   return {.min = median_ns(told, &Latencies::min),

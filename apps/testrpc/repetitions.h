@@ -1,5 +1,4 @@
-// Runs that are made several times (--repeat): they are one row of the table and one run of the
-// JSON.
+// Runs that are made several times (--repeat): one row of the table and one run of the JSON.
 #pragma once
 
 #include <memory>
@@ -9,18 +8,18 @@
 
 namespace rrdk::testrpc {
 
-// The one in the middle, or the mean of the two there; of nothing 0.
+// Returns the median; 0 if there are no values.
 double median(std::vector<double> values);
 
-// How far the rates of a run's repetitions lie apart: the lowest to the highest, as a share of
-// their median.
+// Returns the difference between the highest and the lowest rate of a run's repetitions, as a
+// fraction of their median.
 double spread(const RunResult& run);
 
-// Adds up what both counted, and their histograms.
+// Adds the counts and histograms of `more`.
 void add(RunResult& to, const RunResult& more);
 
-// The results of each row as one, in the order of their first ones: counts and histograms are added
-// up, and of those that were made with --repeat the repetitions say what each came to.
+// Combines the results of each row, in the order of the first ones: counts and histograms are sums,
+// and for runs made with --repeat the repetitions have the figures of each.
 std::vector<std::unique_ptr<RunResult>> by_row(Results results);
 
 }  // namespace rrdk::testrpc

@@ -54,7 +54,7 @@ std::string maybe(double value, const char* how) {
   return value > 0 ? format(how, value) : "-";
 }
 
-// With an exclamation mark where calls went wrong: a line below the table says how.
+// Adds an exclamation mark if calls failed: a line below the table says how.
 std::string throughput_text(const RunResult& r) {
   return (r.flawless() ? "" : "!") + rate_text(r.calls_per_s());
 }
@@ -69,7 +69,7 @@ std::string spread_text(const RunResult& r) {
   return r.repetitions.size() < 2 ? "-" : format("%.1f%%", 100 * spread(r));
 }
 
-// Rows of repeated runs have their spread where those of single ones have what is left out here.
+// Rows of repeated runs have their spread in place of some columns of single runs.
 void print_closed_heading(bool repeated) {
   std::printf("\n%21s%41s%10s%s\n", "calls in", "latency of a call", "p50 in",
               repeated ? "" : "   % of");
@@ -103,7 +103,7 @@ void print_open_row(const RunResult& r) {
   std::printf("\n");
 }
 
-// The cache line's round trip beside the runs, as the column of multiples takes it.
+// Prints the cache line's round trip during the runs, which the column of multiples is relative to.
 void print_line_trip(Results results) {
   std::vector<double> trips;
   for (const std::unique_ptr<RunResult>& r : results) {
@@ -151,7 +151,7 @@ void print_thinking(const RunResult& r, const char* name) {
                 number_text(r.think_us).c_str());
 }
 
-// Which procedures of NFS were called, and how often.
+// Prints which procedures of NFS were called, and how often.
 void print_nfs3_calls(const RunResult& r, const char* name) {
   if (!is_nfs3(*r.spec.engine))
     return;
@@ -163,7 +163,7 @@ void print_nfs3_calls(const RunResult& r, const char* name) {
   std::printf("CALLS in %s: %s\n", name, text.c_str());
 }
 
-// Rows of one engine, size and window differ by this alone.
+// Rows of one engine, size and window differ only in this.
 void print_active(const RunResult& r, const char* name) {
   if (r.spec.idle != 0)
     std::printf("IDLE in %s: %u connections, while %u made calls: %s RPC/s\n", name, r.spec.idle,
@@ -182,7 +182,7 @@ void print_targets(const RunResult& r, const char* name) {
   }
 }
 
-// How evenly a server treats those that ask alike.
+// Prints how evenly a server treats equal connections.
 void print_shares(const RunResult& r, const char* name) {
   double mean = r.mean_connection();
   if (r.spec.active > 1 && mean > 0)
@@ -204,7 +204,7 @@ void print_survival(const RunResult& r, const char* name) {
                 name, r.tried_later);
 }
 
-// Adds `item` to a line if it stays short enough; the first one in any case.
+// Adds `item` to the line if the line stays short enough; always adds the first one.
 void add_to_line(std::string& line, const char* separator, const std::string& item, bool first) {
   constexpr size_t kColumns = 80;
   if (first)
@@ -221,7 +221,7 @@ std::string part_text(const RunResult& r, const OutlierPart& part) {
   return part.side != nullptr ? text + " (" + part.side + ")" : text;
 }
 
-// Which calls were the slowest, and why.
+// Prints which calls were the slowest, and why.
 void print_outliers(const RunResult& r, const char* name) {
   if (!r.list_outliers || r.outliers.empty())
     return;
@@ -240,7 +240,7 @@ void print_outliers(const RunResult& r, const char* name) {
   }
 }
 
-// One line at most: the worst that fits. The JSON has all.
+// Prints at most one line with the worst remarks that fit. The JSON has all.
 void print_noise(const RunResult& r, const char* name) {
   const std::vector<std::string> remarks = r.noise.remarks();
   if (remarks.empty())
@@ -271,7 +271,7 @@ Audit make_audit(Results results, bool pools_whole) {
   return audit;
 }
 
-// Three digits where there are fewer before the point.
+// Uses three digits if there are fewer before the point.
 std::string rate_text(double per_s) {
   return format(per_s > 0 && per_s < 99.95 ? "%.3g"
                 : per_s < 999'999'999.5    ? "%.0f"

@@ -16,13 +16,13 @@
 namespace rrdk::testrpc {
 namespace {
 
-constexpr int kMostLinks = 40;  // as the kernel has it
+constexpr int kMostLinks = 40;  // the kernel's limit
 
 Result<void> system_error(const std::string& what) {
   return fail(Errc::kSystem, what + ": " + std::strerror(errno));
 }
 
-// Before anything was done: a place that is not there was never meant.
+// For errors before any work: a path that does not exist is a wrong argument.
 Result<void> bad_place(const std::string& path) {
   constexpr int kOfThePath[] = {ENOENT, ENOTDIR, EISDIR, ELOOP, ENAMETOOLONG};
   const bool wrong = std::ranges::find(kOfThePath, errno) != std::end(kOfThePath);
@@ -30,7 +30,7 @@ Result<void> bad_place(const std::string& path) {
               "cannot write " + path + ": " + std::strerror(errno));
 }
 
-// Where a symbolic link leads, whether anything is there or not; else the path itself.
+// Returns the target of a symbolic link, existing or not, or else the path itself.
 std::string target_of(const std::string& path) {
   std::filesystem::path at = path;
   std::error_code error;
@@ -43,7 +43,8 @@ std::string target_of(const std::string& path) {
   return at.string();
 }
 
-// A file of our own beside `path`. Whatever has its name already, a link above all, is left alone.
+// Makes a new file beside `path`. An existing file of that name, in particular a link, is left
+// alone.
 int make_beside(const std::string& path, std::string& name) {
   uint64_t number = 0;
   if (getrandom(&number, sizeof number, 0) != sizeof number)
@@ -54,7 +55,7 @@ int make_beside(const std::string& path, std::string& name) {
   return ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
 }
 
-// A pipe that nobody reads is an error here (EPIPE), not the end of the process: SIGPIPE is caught.
+// A pipe without a reader is an error here (EPIPE), not the end of the process: SIGPIPE is caught.
 Result<void> write_all(int fd, const std::string& text, const std::string& name) {
   for (size_t done = 0; done < text.size();) {
     ssize_t n = ::write(fd, text.data() + done, text.size() - done);
@@ -67,7 +68,7 @@ Result<void> write_all(int fd, const std::string& text, const std::string& name)
   return {};
 }
 
-// What a disk or a file server has no room for may show only now. Pipes and devices have no fsync.
+// A full disk or file server may be reported only now. Pipes and devices have no fsync.
 Result<void> sync_and_close(int fd, const std::string& name) {
   const bool synced = fsync(fd) == 0 || errno == EINVAL || errno == EROFS || errno == ENOTSUP;
   const int error = errno;
@@ -77,7 +78,7 @@ Result<void> sync_and_close(int fd, const std::string& name) {
   return synced ? Result<void>() : system_error("cannot write " + name);
 }
 
-// Of two names of one file that is not there yet the same.
+// Returns the same path for two names of a file that does not exist yet.
 std::filesystem::path resolved(const std::string& path) {
   std::error_code error;
   return std::filesystem::weakly_canonical(std::filesystem::absolute(target_of(path), error),
@@ -88,8 +89,8 @@ bool same_inode(const struct stat& one, const struct stat& other) {
   return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }
 
-// Whether both lead to one place, where one text would destroy or interrupt the other. A device
-// may take both.
+// Returns whether both name the same file, where one text would overwrite or interrupt the other. A
+// device may take both.
 bool same_place(const std::string& one, const std::string& other) {
   struct stat first = {}, second = {};
   if (stat(one.c_str(), &first) == 0 && stat(other.c_str(), &second) == 0)
@@ -184,7 +185,7 @@ Result<void> ResultFile::write(const std::string& text) {
                                  (printed ? "; the results are on stdout" : "; they are lost"));
 }
 
-// A whole copy, or none.
+// Writes a complete copy, or none.
 Result<void> ResultFile::write_beside(const std::string& text, std::string& copy) {
   const int fd = make_beside(path_, copy);
   if (fd < 0)

@@ -1,4 +1,4 @@
-// Where --json and --csv go, and stdout.
+// The outputs of --json and --csv, and stdout.
 #pragma once
 
 #include <string>
@@ -8,14 +8,14 @@
 
 namespace rrdk::testrpc {
 
-// A place for one text. A regular file, or one that is not there yet, gets the text whole or not at
-// all: a temporary file is written beside it, and renamed. A file that cannot be replaced (a mount
-// point, one in a folder that is not ours to write), a pipe and a device are written into. Symbolic
-// links are followed, and stay.
+// The destination of one text. A regular file, or one that does not exist yet, gets the complete
+// text or none: a temporary file is written beside it and renamed. A file that cannot be replaced
+// (a mount point, or in a folder that is not writable), a pipe or a device is written directly.
+// Symbolic links are followed, and stay.
 class ResultFile {
  public:
-  // "-", and whatever is open as stdout, is stdout; everything else that is printed there goes to
-  // stderr from now on. Errors: kSystem, before a run that would be in vain.
+  // "-", and any name of the file that is open as stdout, means stdout; all other output to stdout
+  // goes to stderr from now on. Errors: kSystem, before a run whose results could not be written.
   static Result<ResultFile> open(const std::string& path);
   ResultFile() = default;
   ResultFile(ResultFile&& other) noexcept;
@@ -24,7 +24,7 @@ class ResultFile {
 
   bool wanted() const { return !path_.empty(); }
   bool is_stdout() const { return stdout_ >= 0; }
-  // A text that cannot be written is kept elsewhere, in a file beside it or on stdout, and the
+  // A text that cannot be written is saved elsewhere, in a file beside it or on stdout, and the
   // error says where.
   Result<void> write(const std::string& text);
 
@@ -32,20 +32,20 @@ class ResultFile {
   Result<void> write_beside(const std::string& text, std::string& copy);
   Result<void> write_into(const std::string& text);
 
-  std::string path_;       // empty: nothing is wanted
-  int stdout_ = -1;        // a copy of what stdout was
-  bool replaced_ = false;  // by rename; else written into
+  std::string path_;       // empty: no output
+  int stdout_ = -1;        // a copy of the original stdout
+  bool replaced_ = false;  // by rename; else written directly
 };
 
 struct ResultFiles {
   ResultFile json, csv;
 
-  // Errors: as ResultFile's, and kInvalidArgument (two of --json, --csv and --capture are one file,
-  // or one of them is stdout as well).
+  // Errors: those of ResultFile, and kInvalidArgument (two of --json, --csv and --capture are the
+  // same file, or one is also stdout).
   static Result<ResultFiles> open(const Options& options);
 };
 
-// At the end of the program: whether all that was printed has arrived.
+// Called at the end of the program. Returns an error if some output was lost.
 Result<void> close_stdout();
 
 }  // namespace rrdk::testrpc

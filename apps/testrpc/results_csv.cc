@@ -11,8 +11,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Always the same, so that the rows of two files can be put into one: members of a run, and then
-// members of the whole that tell its row from one of another file.
+// Always the same columns, so that the rows of two files can be combined: members of a run, and
+// then members of the whole that distinguish its row from one of another file.
 constexpr std::string_view kOfRun[] = {"/time",
                                        "/engine",
                                        "/size",
@@ -81,7 +81,7 @@ constexpr std::string_view kOfAll[] = {"/environment/host",  "/revision",     "/
                                        "/negotiated/driver", "/options/idle", "/options/credits",
                                        "/options/auth"};
 
-// "/latency_ns/p50": latency_ns.p50
+// Returns latency_ns.p50 for "/latency_ns/p50".
 std::string name_of_column(std::string_view path) {
   std::string name(path.substr(1));
   std::ranges::replace(name, '/', '.');
@@ -101,7 +101,7 @@ std::string cell_of(const ordered_json& value) {
   return items;
 }
 
-// Empty where there is none.
+// Returns the cell's text, empty if the member does not exist.
 std::string cell_at(const ordered_json& object, std::string_view path) {
   const ordered_json::json_pointer pointer{std::string(path)};
   return object.contains(pointer) ? cell_of(object.at(pointer)) : "";

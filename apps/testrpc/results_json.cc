@@ -23,7 +23,7 @@
 namespace rrdk::testrpc {
 namespace {
 
-// Goes up when a reader of the one before would be misled; doc/testrpc-json.md describes this one.
+// Increased when a reader of the previous schema would be misled. doc/testrpc-json.md describes it.
 constexpr int kSchema = 2;
 
 [[gnu::format(printf, 2, 3)]] void append(std::string& text, const char* format, ...) {
@@ -71,8 +71,8 @@ void append_series(std::string& text, const RunResult& r) {
           });
 }
 
-// `after` ends each member's name. Of no calls there is no latency, and 0 would be
-// the best there is.
+// `after` ends each member's name. Without calls there is no latency, and 0 would look like the
+// best.
 void append_latencies(std::string& text, uint64_t calls, const Latencies& l, const char* after) {
   const std::pair<const char*, std::optional<uint64_t>> members[] = {
       {"p50", l.p50}, {"p90", l.p90}, {"p99", l.p99}, {"p99.9", l.p999}, {"max", l.max}};
@@ -104,7 +104,7 @@ void append_repetitions(std::string& text, const RunResult& r) {
   });
 }
 
-// Members of an object that says whose share it is.
+// Appends the members to an object that says whose share it is.
 void append_share(std::string& text, const Share& share, double seconds) {
   auto per_s = [seconds](uint64_t n) { return seconds > 0 ? static_cast<double>(n) / seconds : 0; };
   append(text,
@@ -295,7 +295,7 @@ uint64_t memory_bytes() {
          static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
-// What the numbers depend on beside the options.
+// Appends what the numbers depend on besides the options.
 void append_environment(std::string& text, const JsonInput& input) {
   utsname host = {};
   uname(&host);
@@ -357,7 +357,7 @@ void append_nfs3_options(std::string& text, const Options& o) {
   append(text, ", \"names\": %u, \"access\": \"%s\"}", o.nfs_names, to_string(o.access));
 }
 
-// What the server of --self was asked for; of another one nothing is known.
+// Appends the options of the server of --self; those of another server are unknown.
 void append_server_options(std::string& text, const Options& o) {
   text += ", \"server\": ";
   if (o.role != Role::kSelf) {
@@ -374,7 +374,7 @@ void append_server_options(std::string& text, const Options& o) {
       ", \"replay_entries\": " + (o.replay_cache ? std::to_string(o.replay_entries) : "null") + "}";
 }
 
-// The options that hold for all runs, given or not.
+// Appends the options that apply to all runs, given or not.
 void append_options(std::string& text, const JsonInput& input) {
   const Options& o = input.options;
   text += "  \"command\": " + list_of(o.command, quoted) +
@@ -395,7 +395,7 @@ void append_options(std::string& text, const JsonInput& input) {
   append(text, "\"retransmit\": %s, \"keepalive_ms\": %u, \"faults\": ", truth(o.retransmit),
          o.keepalive_ms);
   text += o.faults ? quoted(to_string(*o.faults)) : "null";
-  // Where these are not what they usually are.
+  // Options that matter if they differ from the defaults.
   text += ", \"memory\": " + (o.memory == 0 ? "null" : std::to_string(o.memory));
   text +=
       ", \"workers\": " + (o.dispatch == Dispatch::kInline ? "null" : std::to_string(o.workers));

@@ -22,19 +22,19 @@ struct JsonInput {
   std::string began;      // in UTC, as ISO 8601 writes it
   double connect_seconds;
   ConnectionInfo negotiated;            // the first connection, when the runs began
-  std::vector<Knee> knees;              // of --find-knee
+  std::vector<Knee> knees;              // with --find-knee
   std::vector<std::string> rank_hosts;  // under mpirun; else empty
 };
 
 std::string to_json(const JsonInput& input);
 
-// As a JSON string.
+// Returns the text as a JSON string.
 std::string quoted(const std::string& text);
 
-// "testrpc 0.1.0 (revision)"
+// Returns "testrpc 0.1.0 (revision)".
 std::string version_text();
 
-// Now, in UTC: "2024-05-01T12:34:56Z".
+// Returns the current time in UTC: "2024-05-01T12:34:56Z".
 std::string utc_now();
 
 }  // namespace rrdk::testrpc

@@ -18,7 +18,7 @@ void Schedule::begin(const Arrivals& arrivals, uint32_t connections, uint32_t wi
   connections_.assign(connections,
                       {.places = window, .first_waiting = kNone, .last_waiting = kNone});
   first_ready_ = last_ready_ = kNone;
-  if (pool_ == nullptr)  // pages that no call waits in are never touched
+  if (pool_ == nullptr)  // pages without waiting calls are never touched
     pool_ = std::make_unique_for_overwrite<Waiting[]>(kMostWaiting);
   unused_ = kNone;
   touched_ = waiting_ = 0;
@@ -54,7 +54,7 @@ std::optional<Schedule::Turn> Schedule::next(uint64_t now_ns) {
   return std::nullopt;
 }
 
-// One call of each connection that is ready, then the next one of each: so about in the order in
+// Takes one call of each ready connection, then the next one of each, so roughly in the order in
 // which they were due.
 Schedule::Turn Schedule::take_waiting() {
   const uint32_t number = first_ready_;
@@ -115,7 +115,7 @@ void Schedule::ended(uint32_t number) {
   settle(number);
 }
 
-// Of a connection with a place: it is ready, or keeps to the schedule.
+// For a connection with a free place: makes it ready, or notes that it keeps the schedule.
 void Schedule::settle(uint32_t number) {
   Connection& connection = connections_[number];
   if (connection.first_waiting == kNone)
@@ -124,7 +124,7 @@ void Schedule::settle(uint32_t number) {
     make_ready(number);
 }
 
-// Rare, and at most once for each connection: it may look for it in the list.
+// Rare, and at most once for each connection, so it may search the list.
 void Schedule::lost(uint32_t number) {
   Connection& connection = connections_[number];
   if (connection.lost)

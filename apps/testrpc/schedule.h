@@ -1,4 +1,4 @@
-// Which call of an open loop is due when, and on which connection.
+// The schedule of an open loop: when each call is due, and on which connection.
 #pragma once
 
 #include <cstdint>
@@ -10,44 +10,44 @@
 
 namespace rrdk::testrpc {
 
-// Calls are dealt out to the connections in turn, so that each of n connections gets every n-th
-// one. A call that is due on a connection whose window is full waits there, in order, and holds up
-// no other connection. Each step takes a time that does not depend on the number of connections or
-// calls. There is no clock in here: times are nanoseconds since the schedule began, and the caller
-// says how late it is.
+// Calls are assigned to the connections in turn, so that each of n connections gets every n-th
+// call. A call that is due on a connection whose window is full waits there, in order, and delays
+// no other connection. Each step takes constant time, whatever the number of connections or calls.
+// The class has no clock: times are nanoseconds since the schedule began, and the caller passes the
+// current time.
 class Schedule {
  public:
   static constexpr uint64_t kNever = UINT64_MAX;
-  // Calls that may wait on connections with a full window. Where there are more the schedule is not
-  // read on until one of them is made, which changes no due time.
+  // The number of calls that may wait on connections with a full window. At this limit no further
+  // calls are taken from the schedule until a waiting one is made, which changes no due time.
   static constexpr uint32_t kMostWaiting = 1u << 20;
 
   struct Turn {
     uint32_t connection;
     uint64_t due_ns;
-    uint64_t behind_since_ns;  // since when such calls were made late; at most due_ns
+    uint64_t behind_since_ns;  // since when calls were made late; at most due_ns
   };
 
-  // `calls` at most, all of them due before `end_ns`, with at most `window` at a time on each of
-  // the connections. Allocates, which nothing else here does.
+  // Begins a schedule of at most `calls` calls, due before `end_ns`, with at most `window` at a
+  // time on each connection. This is the only function that allocates.
   void begin(const Arrivals& arrivals, uint32_t connections, uint32_t window, uint64_t calls,
              uint64_t end_ns);
-  // Takes the next call that is due by now and whose connection has a place in its window.
+  // Takes the next call that is due by now and whose connection's window is not full.
   std::optional<Turn> next(uint64_t now_ns);
-  // A call on it is over.
+  // Called when a call on the connection has ended.
   void ended(uint32_t connection);
-  // No more calls can be made on it, and those that wait there never will be. Its share of the
-  // schedule counts as dealt.
+  // Called when no more calls can be made on the connection; its waiting calls are dropped. Its
+  // share of the schedule counts as assigned.
   void lost(uint32_t connection);
 
-  // Whether there are calls still to be made.
+  // Returns whether there are calls still to be made.
   bool has_more() const { return waiting_ != 0 || !dealt_all(); }
   bool all_lost() const { return usable_ == 0; }
-  // No connection has a place for a call: until one ended() there is nothing to do.
+  // Returns whether all windows are full: there is nothing to do until a call ended().
   bool full() const { return places_ == 0; }
-  // When next() has something to give, unless it does so now; kNever: not before a call ended().
+  // Returns when next() will return a call, if it does not now; kNever: not before a call ended().
   uint64_t wake_ns() const;
-  // How many calls are due before `now_ns` and the end.
+  // Returns how many calls are due before `now_ns` and before the end.
   uint64_t due_by(uint64_t now_ns) const;
 
  private:
@@ -56,10 +56,10 @@ class Schedule {
     uint32_t next;
   };
   struct Connection {
-    uint32_t places = 0;  // that its window has left
+    uint32_t places = 0;  // free places of its window
     uint32_t first_waiting = 0, last_waiting = 0;
     uint32_t next_ready = 0;
-    bool ready = false;  // is in the list of those that have a place and a waiting call
+    bool ready = false;  // is in the list of connections with a free place and a waiting call
     bool lost = false;
     uint64_t behind_since_ns = kNever;
   };
@@ -83,7 +83,7 @@ class Schedule {
   uint64_t behind_since_ns_ = kNever;
   std::vector<Connection> connections_;
   uint32_t first_ready_ = kNone, last_ready_ = kNone;
-  // Calls that wait; a list of unused ones, and those behind `touched_`, which were never used.
+  // Waiting calls, a list of unused entries, and entries behind `touched_`, which were never used.
   std::unique_ptr<Waiting[]> pool_;
   uint32_t unused_ = kNone;
   uint32_t touched_ = 0;

@@ -30,7 +30,7 @@ namespace {
 constexpr int kServerEndMs = 10'000;
 constexpr int kServerEndOnSignalMs = 1'000;
 
-// A socket of the abstract name space (unix(7)): however we end, nothing of it is left.
+// A socket of the abstract name space (unix(7)), which disappears however the process ends.
 std::string own_uri() {
   uint64_t number = 0;
   if (getrandom(&number, sizeof number, 0) != sizeof number)
@@ -41,8 +41,8 @@ std::string own_uri() {
   return uri;
 }
 
-// Reads the whole object; false at the end of the pipe or when it takes too long. A signal to stop
-// that comes meanwhile leaves it little time.
+// Reads the whole object; returns false at the end of the pipe or after the timeout. A stop signal
+// meanwhile shortens the timeout.
 bool read_object(int fd, void* to, size_t size, int timeout_ms) {
   auto* next = static_cast<char*>(to);
   while (size != 0) {
@@ -62,7 +62,7 @@ bool read_object(int fd, void* to, size_t size, int timeout_ms) {
   return true;
 }
 
-// The server's first word, through the pipe: it listens, there.
+// Sends the server's first message through the pipe: the URI at which it listens.
 void tell_uri(int fd, const std::string& uri) {
   auto length = static_cast<uint32_t>(uri.size());
   if (::write(fd, &length, sizeof length) != sizeof length ||
@@ -70,7 +70,7 @@ void tell_uri(int fd, const std::string& uri) {
     _exit(1);
 }
 
-// Empty: the server has ended instead, and said why.
+// Receives that message. Empty: the server has ended instead, and printed why.
 std::string hear_uri(int fd) {
   uint32_t length = 0;
   if (!read_object(fd, &length, sizeof length, -1) || length > 4096)
@@ -108,7 +108,7 @@ pid_t start_server(const Options& options, ServerSetup setup, const std::vector<
   for (int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE})
     std::signal(number, SIG_IGN);
   close(other_fd);
-  if (log_level() == LogLevel::kInfo)  // of memory and hugepages the client says the same
+  if (log_level() == LogLevel::kInfo)  // the client logs the same about memory and hugepages
     set_log_level(LogLevel::kWarning);
   count_allocations_in(setup.page->allocations);
   setup.on_listening = [report_fd](const std::string& uri) { tell_uri(report_fd, uri); };

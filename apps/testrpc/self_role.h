@@ -7,7 +7,8 @@
 
 namespace rrdk::testrpc {
 
-// Forks before anything else exists in this process; returns the exit status.
+// Runs --self; returns the exit status. Must be called before anything else is set up, since it
+// forks.
 int run_self(const Options& options, ResultFiles& files, const Ranks& ranks);
 
 }  // namespace rrdk::testrpc

@@ -7,7 +7,7 @@
 namespace rrdk::testrpc {
 namespace {
 
-// What a run without an end may take. The last slice goes on until the run's end.
+// Limits the memory of a run without an end. The last slice continues until the run's end.
 constexpr size_t kMostSlices = 100'000;
 
 }  // namespace

@@ -9,28 +9,29 @@
 
 namespace rrdk::testrpc {
 
-// Calls that came back right in this part of a run's time.
+// The successful calls of this part of a run's time.
 struct TimeSlice {
-  double start_s = 0;  // from when calls were measured; probes in between are not counted
+  double start_s = 0;  // since the measurement began, without probes in between
   double seconds = 0;
   uint64_t calls = 0;
-  std::vector<std::pair<uint64_t, uint64_t>> histogram = {};  // upper end of a bucket, and calls
+  std::vector<std::pair<uint64_t, uint64_t>> histogram =
+      {};  // upper end of a bucket, and number of calls
 };
 
 class Series {
  public:
-  // Of a run that begins; 0: none is wanted.
+  // Begins the series of a run; interval 0: no series.
   void begin(double interval_s);
   void add(const Histogram& calls) noexcept {
     if (interval_s_ != 0)
       slice_.add(calls);
   }
-  // Whether an interval is over at that time. What was added belongs to it, so add everything
-  // first.
+  // Returns whether an interval has ended at that time. Everything added so far belongs to it, so
+  // add all calls first.
   bool due(double now_s) const noexcept { return interval_s_ != 0 && now_s >= end_s_; }
-  // Ends a slice there, however late it is; allocates.
+  // Ends a slice at that time, however late it is; allocates.
   void end_slice(double now_s);
-  // The run is over.
+  // Ends the series of the run and returns it.
   std::vector<TimeSlice> end(double now_s);
 
  private:

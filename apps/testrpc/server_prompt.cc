@@ -26,7 +26,7 @@ constexpr const char* kSet =
     "set what: capture, faults, first-call-timeout, idle-timeout, max-connections, "
     "max-connections-per-client, send-timeout";
 
-// An IPv6 address can be longer than its column; its ends say most.
+// An IPv6 address can be longer than its column; its two ends are the most useful.
 std::string shortened(const std::string& text) {
   if (text.size() <= kPeerColumns)
     return text;
@@ -198,7 +198,7 @@ void ServerPrompt::set_faults(const Options& changed) {
   faults_ = changed.faults ? to_string(*changed.faults) : "off";
 }
 
-// For connections that are there, too.
+// Applies to existing connections, too.
 void ServerPrompt::set_limit(const std::string& what, const Options& changed) {
   ServerLimits limits = server_.limits();
   if (what == "idle-timeout")

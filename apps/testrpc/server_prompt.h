@@ -13,18 +13,18 @@ namespace rrdk::testrpc {
 
 class ServerPrompt : public Commands {
  public:
-  // All three outlive it.
+  // All three outlive the ServerPrompt.
   ServerPrompt(Server& server, Runtime& runtime, const Options& options);
 
-  // Takes what was typed. False: the server is to end.
+  // Reads what was typed. Returns false if the server is to end.
   bool look(int timeout_ms);
-  // The same every 10 ms or so, from a loop that polls; else it costs a look at the clock.
+  // The same for a polling loop: looks about every 10 ms, and only reads the clock in between.
   bool look_now_and_then();
 
   void run(const std::vector<std::string>& words) override;
   std::vector<std::string> next(const std::vector<std::string>& words) const override;
   bool interrupt() override { return false; }
-  bool capture_whole() const { return capture_whole_; }  // each that has ended
+  bool capture_whole() const { return capture_whole_; }  // of each capture that has ended
 
  private:
   void show(const std::string& what);

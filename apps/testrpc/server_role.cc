@@ -27,7 +27,7 @@ namespace {
 
 constexpr uint32_t kAlign = 64;  // of data in calls that are padded: a cache line
 
-// What a server process holds. Members are destroyed in reverse order: the server first, the memory
+// What a server process owns. Members are destroyed in reverse order: the server first, the memory
 // last.
 struct Serving {
   std::unique_ptr<Memory> memory;
@@ -115,7 +115,7 @@ void tell_figures_if_asked(const Serving& s, const Options& options) {
   std::fflush(stdout);
 }
 
-// Without a prompt: a signal interrupts the sleep; one that came just before costs 100 ms.
+// Without a prompt, a signal interrupts the sleep; one that came just before it costs 100 ms.
 void wait_until_stopped(const Serving& s, const Options& options, ServiceManager& manager,
                         ServerPrompt* prompt) {
   while (!stop_requested() && (prompt == nullptr || prompt->look(100))) {
@@ -204,7 +204,7 @@ void print_served(const Stats& stats, bool replay_cache) {
 
 namespace {
 
-// After the first signal. A second one ends the process.
+// Called after the first signal. A second one ends the process.
 void drain(Server& server, uint32_t timeout_ms) {
   uint64_t connections = server.stats()[Counter::kConnections];
   if (connections != 0) {

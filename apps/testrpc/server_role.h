@@ -1,4 +1,4 @@
-// Serving the perf program.
+// The server of the perf program.
 #pragma once
 
 #include <sys/types.h>
@@ -19,18 +19,18 @@ struct ServerSetup {
   int cpu = -1;           // to pin the main thread to
   std::vector<int> worker_cpus;
   SharedPage* page = nullptr;  // of --self
-  pid_t only_client = 0;       // the one process that may connect over shm:; 0: whoever can
+  pid_t only_client = 0;       // the only process that may connect over shm:; 0: any process
   std::function<void(const std::string& uri)> on_listening;
 };
 
-// Serves until it is told to stop; prints a table of what it served unless it is --self's.
+// Serves until it is asked to stop; prints a table of what it served, unless it belongs to --self.
 // Returns the error that ended it, or the report.
 Result<ServerReport> serve(const Options& options, const ServerSetup& setup);
 
-// The counters that say something.
+// Prints what was served; counters of rare events only if they are not zero.
 void print_served(const Stats& stats, bool replay_cache);
 
-// --server: the exit status.
+// Runs --server; returns the exit status.
 int run_server(const Options& options);
 
 }  // namespace rrdk::testrpc

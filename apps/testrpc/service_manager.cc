@@ -7,7 +7,7 @@
 namespace rrdk::testrpc {
 namespace {
 
-constexpr uint64_t kAgainNs = 100'000'000;  // when a core has made no pass
+constexpr uint64_t kAgainNs = 100'000'000;  // if a core has made no pass
 
 void tell([[maybe_unused]] const std::string& state) {
 #ifdef RRDK_HAS_SYSTEMD
@@ -15,7 +15,7 @@ void tell([[maybe_unused]] const std::string& state) {
 #endif
 }
 
-// 0: there is none.
+// Returns the watchdog's interval, or 0 without a watchdog.
 uint64_t watchdog_us() {
   uint64_t time_us = 0;
 #ifdef RRDK_HAS_SYSTEMD

@@ -1,5 +1,5 @@
-// What systemd hears of a server that it runs (Type=notify): that it is ready, that it is alive,
-// that it stops. Without systemd, or in a build without libsystemd, nothing is said.
+// Notifies systemd, if it runs the server (Type=notify), that the server is ready, alive, or
+// stopping. Does nothing without systemd, or in a build without libsystemd.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ class ServiceManager {
 
   void ready(const std::string& uri);
   void stopping();
-  // To be called all the time. With a watchdog (WatchdogSec=), tells systemd twice per interval
-  // that we are alive, provided that each poll core has made a pass since the last time.
+  // Must be called continually. With a watchdog (WatchdogSec=), notifies systemd twice per interval
+  // that the server is alive, if each poll core has made a pass since the last notification.
   void beat() {
     if (every_ns_ != 0 && Runtime::now_ns() >= next_ns_)
       tell_if_alive();
@@ -30,7 +30,7 @@ class ServiceManager {
   const Runtime& runtime_;
   uint64_t every_ns_ = 0;  // 0: there is no watchdog
   uint64_t next_ns_ = 0;
-  std::vector<uint64_t> passes_;  // of each core, when it was told last
+  std::vector<uint64_t> passes_;  // of each core, at the last notification
 };
 
 }  // namespace rrdk::testrpc

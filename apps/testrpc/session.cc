@@ -46,7 +46,7 @@ bool names_cores(const Options& options) {
   return any_starts_with(options.eal, {"-l", "-c", "--lcores"});
 }
 
-// Interactive mode may ask for any engine later on.
+// Interactive mode may select any engine later.
 bool wants_callbacks(const Options& options) {
   return options.interactive || std::ranges::any_of(options.engines, [](const std::string& name) {
            return is_callback(*find_engine(name));
@@ -78,10 +78,10 @@ namespace {
 MemoryOptions memory_for(const Options& options, uint32_t max_size) {
   // Headers, Receives and Sends.
   uint32_t small = std::bit_ceil(std::max(options.inline_size, 4096u));
-  // Data that is pulled, made, or gathered because no room was offered for it, and what a long
-  // message has around its data.
+  // Data that is pulled, made, or gathered because no memory was offered for it, and the parts of a
+  // long message around its data.
   uint32_t large = std::bit_ceil(max_size);
-  // A long message in one buffer is one segment; where that is cheap it gets one.
+  // A long message in one buffer is one segment, so it gets one buffer if that is cheap.
   constexpr uint32_t kCheap = 256 << 10;
   if (large <= kCheap)
     large = std::bit_ceil(static_cast<uint32_t>(largest_message(max_size)));
@@ -116,7 +116,7 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options,
   if (!runtime)
     return tl::unexpected(runtime.error());
   session->runtime_ = std::move(*runtime);
-  // Before there is a connection: what comes first is of most interest.
+  // Before there is a connection, because the first messages are the most interesting.
   if (Result<void> begun = begin_capture(*session->runtime_, options.capture); !begun)
     return tl::unexpected(begun.error());
   ClientOptions client_options = {
@@ -167,19 +167,19 @@ constexpr uint32_t kConnectingAtOnce = 64;
 
 }  // namespace
 
-// Of all connections that are being made.
+// The state of all connections that are being made.
 struct Opening {
   const Binding& program;
-  uint32_t over = 0;  // have had their first call, or were never made
+  uint32_t over = 0;  // connections that have had their first call, or were never made
   std::optional<Error> failure = {};
 };
 
-// A server closes a connection on which no call comes in time
-// (ServerOptions::first_call_timeout_ms). The run's first one may come late, when many connections
-// are made after this one or a user types at the prompt, or never, on a connection that --active
-// leaves idle. So each begins with a NULL call. If that fails, the run will report it.
+// A server closes a connection without a call within ServerOptions::first_call_timeout_ms. The
+// run's first call may be late, if many connections are made after this one or a user types at the
+// prompt, or may never come, on a connection that --active leaves idle. So each begins with a NULL
+// call. If that fails, the run will report it.
 struct FirstCall {
-  Opening* opening;  // null: over
+  Opening* opening;  // null: the call has ended
   std::unique_ptr<Call> call = nullptr;
 
   void make(ClientConnection& connection);
@@ -215,7 +215,7 @@ void FirstCall::on_state(ClientConnection& connection, ConnectionState state, co
   self.end();
 }
 
-// Many at a time: each takes several round trips of the network.
+// Makes many connections at a time, since each takes several round trips of the network.
 Result<void> Session::connect(std::span<const std::string> targets, uint32_t count,
                               const Binding& program) {
   const EndsAtOnce connecting("connections are made");
@@ -239,7 +239,7 @@ Result<void> Session::connect(std::span<const std::string> targets, uint32_t cou
     }
     loop.step(next_word);
     if (opening.failure) {
-      connections_.clear();  // which tell `opening` of their end
+      connections_.clear();  // they report their end to `opening`
       return tl::unexpected(*opening.failure);
     }
     const uint64_t now = Runtime::now_ns();

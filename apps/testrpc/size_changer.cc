@@ -41,7 +41,8 @@ void SizeChanger::step(One& one) {
     --left_;
     return;
   }
-  // The server tells its properties right behind its first reply: after two replies they are here.
+  // The server sends its properties right after its first reply: after two replies they have
+  // arrived.
   bool arrived = one.wanted == 0 || now.peer == one.wanted;
   if (now.asked != now.ended || !arrived || one.connection->stats()[Counter::kCallsOk] < 2)
     return;

@@ -11,21 +11,21 @@
 
 namespace rrdk::testrpc {
 
-// What became of it, over all connections.
+// The results over all connections.
 struct SizeChanges {
-  uint64_t peer = 0;     // times that a server's size changed
-  uint64_t own = 0;      // and ours
+  uint64_t peer = 0;     // how many times a server's size changed
+  uint64_t own = 0;      // how many times ours changed
   uint64_t refused = 0;  // requests
 };
 
 class SizeChanger {
  public:
-  // `changes` of each connection, between 4096 and `largest` bytes.
+  // Makes `changes` changes on each connection, between 4096 and `largest` bytes.
   void begin(std::span<const std::unique_ptr<ClientConnection>> connections, uint32_t changes,
              uint32_t largest);
-  // Changes are still to come. A connection that is lost or refuses has none.
+  // Returns whether changes are still to be made. A connection that is lost or refuses has none.
   bool busy() const { return left_ != 0; }
-  // About as often as messages come.
+  // Must be called about as often as messages arrive.
   void step();
   SizeChanges end();
 
@@ -33,7 +33,7 @@ class SizeChanger {
   struct One {
     ClientConnection* connection;
     ReceiveSizes before;
-    uint32_t wanted = 0;  // 0: nothing is under way
+    uint32_t wanted = 0;  // 0: no request in progress
     uint64_t changes = 0;
     uint64_t since_ns = 0;  // of the last change
     bool done = false;

@@ -24,7 +24,7 @@ constexpr ProcedureBinding kStageProcedures[] = {
 constexpr Binding kStageBinding = {
     .program = 0x20005668, .version = 2, .name = "stages", .procedures = kStageProcedures};
 
-// Of this start of this host, and of no other.
+// Returns a number that identifies this boot of this host.
 uint64_t boot_number() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string id;
@@ -44,7 +44,8 @@ uint64_t ns_between(uint64_t from, uint64_t to) {
   return to > from ? ticks_to_ns(to - from) : 0;
 }
 
-// One page of an answer. Returns when the earliest of its calls was received; 0: it was the last.
+// Asks for one page of an answer. Returns when the earliest of its calls was received, or 0 after
+// the last page.
 uint64_t ask_page(Call& call, uint64_t before, uint32_t program, ServedCalls& answer) {
   call.begin(kStageBinding, kTellStages).put_u64(before);
   call.expect_reply(kMostTold * kBytesOfCall);
@@ -65,12 +66,14 @@ uint64_t ask_page(Call& call, uint64_t before, uint32_t program, ServedCalls& an
       *ns = results.get_u64();
     earliest = served.received;
     if (its_program == program && results.ok())
-      answer.calls.try_emplace({xid, procedure}, served);  // the latest, if it was sent again
+      answer.calls.try_emplace({xid, procedure},
+                               served);  // only the latest one, if it was sent again
   }
   return told == kMostTold && results.ok() ? earliest : 0;
 }
 
-// Asks for no more pages than the calls that a core keeps can fill, whatever the server says.
+// Asks for at most as many pages as the calls that a core keeps can fill, whatever the server
+// answers.
 ServedCalls ask(ClientConnection& connection, uint32_t program) {
   constexpr size_t kMostPages = (kStampedCalls + kSlowCalls) / kMostTold;
   ServedCalls answer;
@@ -91,7 +94,7 @@ uint64_t ns_between(const StampedCall& made, Stage from, Stage to) {
   return ticks_to_ns(made.at(to) - made.at(from));
 }
 
-// Null: the server told nothing of it.
+// Returns null if the server has no times of the call.
 const Served* find_served(const StampedCall& made, const ServedCalls& of_connection) {
   auto found = of_connection.calls.find({made.xid, made.procedure});
   return found != of_connection.calls.end() ? &found->second : nullptr;
@@ -109,12 +112,12 @@ Steps steps_of(const StampedCall& made, const Served* served, bool same_host) {
   set(Step::kPost, between(Stage::kStarted, Stage::kPosted));
   set(Step::kComplete, between(Stage::kSeen, Stage::kCalled));
   const uint64_t away = between(Stage::kPosted, Stage::kSeen);
-  // A server may say anything: times that cannot be right are ignored.
+  // A server may send anything: impossible times are ignored.
   if (served == nullptr || longest_of(*served) > away) {
     set(Step::kNetwork, away);
     return steps;
   }
-  // A call that was refused has not passed all of them.
+  // A refused call has not passed all stages.
   auto step = [](uint64_t from, uint64_t to) { return to > from ? to - from : 0; };
   set(Step::kFetch, served->whole);
   set(Step::kDecode, step(served->whole, served->decoded));
@@ -142,7 +145,7 @@ StepTimes times_of(const Histogram& times, uint64_t longest = 0) {
           .mean_ns = times.mean()};
 }
 
-// Of the client's own: what it knows of each call without the server.
+// The client's own steps, which it knows without the server.
 constexpr std::tuple<Step, Stage, Stage> kOwnSteps[] = {
     {Step::kWait, Stage::kSubmitted, Stage::kStarted},
     {Step::kPost, Stage::kStarted, Stage::kPosted},
@@ -166,7 +169,7 @@ Service StageService::service() {
   return {.binding = &kStageBinding, .procedures = kStageTable, .context = this};
 }
 
-// Of other clients nothing is told.
+// Answers only with calls of the asking connection.
 void StageService::tell(ServerCall call, void* self) {
   const uint64_t before = call.args().get_u64();
   if (!call.args().at_end())
@@ -278,7 +281,7 @@ void StageCollector::add_joined(const StampedCall& call, std::span<const ServedC
     procedure->callback.record(ns_between(call, Stage::kCalled, Stage::kEnded));
   const Steps steps = steps_of(call, served);
   if (!steps[static_cast<size_t>(Step::kReply)])
-    return;  // the server has it no more
+    return;  // the server no longer has the call
   for (size_t step = 0; step < steps.size(); ++step) {
     if (!steps[step] || is_own(static_cast<Step>(step)))
       continue;
@@ -312,7 +315,7 @@ std::vector<ProcedureStages> StageCollector::told() const {
       if (procedure.steps[step].count() != 0)
         stages.steps[step] = times_of(procedure.steps[step], procedure.longest[step]);
     }
-    // A server that tells nothing leaves one step for all of its own.
+    // Without the server's times, one step covers all of the server's steps.
     if (!stages.steps[static_cast<size_t>(Step::kReply)])
       stages.steps[static_cast<size_t>(Step::kNetwork)] = times_of(procedure.away);
   }
@@ -321,7 +324,7 @@ std::vector<ProcedureStages> StageCollector::told() const {
 
 namespace {
 
-// Microseconds: as many digits as fit.
+// Formats microseconds with as many digits as fit.
 std::string us_text(const std::optional<uint64_t>& ns) {
   if (!ns)
     return "-";

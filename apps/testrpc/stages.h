@@ -1,8 +1,8 @@
-// Where the time of sampled calls goes, from submit() to callback, both ends together: the client
-// has its own times (rrdk/stages.h), and asks the server for those that belong to them.
+// Where the time of sampled calls goes, from submit() to callback, on both ends: the client has its
+// own times (rrdk/stages.h), and asks the server for the server's times of the same calls.
 //
-// The server tells them by a program of its own, STAGES (0x20005668, version 2; version 1 had 32
-// bits for each stage, which end at 4.29 s). Its procedure 1 answers for the connection that it is
+// The server offers them by the program STAGES (0x20005668, version 2; version 1 had 32 bits for
+// each stage, which overflow after 4.29 s). Its procedure 1 answers for the connection that it is
 // called on, with the last calls and the slowest of those before, the latest first, at most 50:
 //
 //   struct stages_args {
@@ -35,7 +35,7 @@
 
 namespace rrdk::testrpc {
 
-// A server's side. `runtime` outlives it, and the Server it.
+// The server's side. `runtime` outlives it, and it outlives the Server.
 class StageService {
  public:
   explicit StageService(const Runtime& runtime) : runtime_(runtime) {}
@@ -47,14 +47,14 @@ class StageService {
   const Runtime& runtime_;
 };
 
-// The steps of a call, in order. Between different hosts kRequest and kResponse cannot be told
-// apart and are one step, kNetwork. If the server tells nothing of the call, kNetwork has the
-// server's steps in it, too.
+// The steps of a call, in order. Between different hosts kRequest and kResponse cannot be
+// distinguished and are one step, kNetwork. If the server has no times of the call, kNetwork
+// includes the server's steps, too.
 enum class Step : uint8_t {
   kWait,      // for a credit
   kPost,      // until its Send is handed to the driver
-  kRequest,   // until the server has its header: the way, and what the server did meanwhile
-  kFetch,     // until its chunks are read, and it is its turn
+  kRequest,   // until the server has its header: the transfer, and what the server did meanwhile
+  kFetch,     // until its chunks are read and it may begin
   kDecode,    // until its procedure is found
   kQueue,     // until its handler begins
   kHandler,   // until it answers
@@ -67,62 +67,62 @@ enum class Step : uint8_t {
 const char* to_string(Step step);
 const char* side_of(Step step);  // client, network, server
 
-// Nanoseconds in each step, or none.
+// Nanoseconds in each step, empty if unknown.
 using Steps = std::array<std::optional<uint64_t>, static_cast<size_t>(Step::kSteps)>;
 
-// What the server tells of one call: when it had it, and nanoseconds since then.
+// The server's times of one call: when it was received, and nanoseconds since then.
 struct Served {
   uint64_t received = 0;
   uint64_t whole = 0, decoded = 0, entered = 0, answered = 0, replied = 0;
 };
 
-// And of those of one connection.
+// The server's times of one connection's calls.
 struct ServedCalls {
   uint64_t connection = 0;  // ConnectionInfo::id
   bool same_host = false;
-  bool told = false;  // it answers such questions
+  bool told = false;  // the server answers such questions
   bool timed_out = false;
   std::map<std::pair<uint32_t, uint32_t>, Served> calls;  // by XID and procedure
 };
 
-// Asks on each connection, on 64 at most, and stops at the first that is not answered in time. For
-// a connection of which the server tells nothing, the calls are empty.
+// Asks on each connection, on 64 at most, and stops at the first that is not answered in time. The
+// calls of a connection are empty if the server has no times for it.
 std::vector<ServedCalls> ask_server(std::span<const std::unique_ptr<ClientConnection>> connections,
                                     const Binding& binding);
 
-// The way of a call that the client has the stamps of, with what the server told of it.
+// Combines the client's stamps of a call with the server's times.
 Steps steps_of(const StampedCall& made, std::span<const ServedCalls> served);
 
 struct StepTimes {
-  uint64_t calls = 0;  // that these are of
+  uint64_t calls = 0;  // that the times are taken from
   uint64_t p50_ns = 0;
-  std::optional<uint64_t> p90_ns = {}, p99_ns = {};  // where there are calls enough
+  std::optional<uint64_t> p90_ns = {}, p99_ns = {};  // empty if there are too few calls
   uint64_t max_ns = 0;
   double mean_ns = 0;
 };
 
-// Of the calls of one procedure.
+// The stages of the calls of one procedure.
 struct ProcedureStages {
   std::string name;
   uint64_t calls = 0;  // that were sampled
   StepTimes round_trip;
-  StepTimes callback;  // which the round trip does not have
+  StepTimes callback;  // not part of the round trip
   std::array<std::optional<StepTimes>, static_cast<size_t>(Step::kSteps)> steps;
 
-  // The medians of all steps together.
+  // Returns the sum of the medians of all steps.
   uint64_t sum_ns() const;
 };
 
-// The stages of a run's calls. The client's own are those of every call that was sampled, counted
-// in its callback. The others need what the server has of the same call, which is the latest ones
-// each time that it is asked: between the pieces of a run, and at its end.
+// Collects the stages of a run's calls. The client's own stages come from every sampled call,
+// counted in its callback. The others need the server's times of the same calls; the server has
+// only those of the latest calls, and is asked between the pieces of a run and at its end.
 class StageCollector {
  public:
-  // Forgets everything, and makes ready for calls of this program.
+  // Resets everything, and prepares for calls of this program.
   void begin(const Binding& binding);
-  // In a call's callback; allocates nothing.
+  // Called in a call's callback; allocates nothing.
   void count(const Call& call) noexcept;
-  // No call is in flight. Calls that were joined before are left alone.
+  // Called when no call is in flight. Calls that were joined before are left out.
   void join(const Runtime& runtime, std::span<const ServedCalls> served);
   std::vector<ProcedureStages> told() const;
 
@@ -130,7 +130,8 @@ class StageCollector {
   struct Procedure {
     Histogram round_trip, callback, away;  // away: from the Send to the reply
     std::array<Histogram, static_cast<size_t>(Step::kSteps)> steps;
-    // The longest of the slow calls, which are in no percentile: they would outweigh the others.
+    // The longest of the slow calls, which no percentile includes, since they would outweigh the
+    // others.
     std::array<uint64_t, static_cast<size_t>(Step::kSteps)> longest = {};
   };
 
@@ -138,8 +139,8 @@ class StageCollector {
   void add_joined(const StampedCall& call, std::span<const ServedCalls> served, bool slow);
 
   const Binding* binding_ = nullptr;
-  std::vector<std::unique_ptr<Procedure>> procedures_;  // as in the binding
-  uint64_t since_ticks_ = 0;  // calls made before it were joined, or are none of the run's
+  std::vector<std::unique_ptr<Procedure>> procedures_;  // in the order of the binding
+  uint64_t since_ticks_ = 0;  // calls made before it have been joined, or do not belong to the run
 };
 
 void print_stages(const std::string& run, const ProcedureStages& stages);

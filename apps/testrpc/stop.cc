@@ -27,7 +27,7 @@ void on_question(int) {
   figures_asked = 1;
 }
 
-// What goes on while nobody asks stop_requested(); null: somebody does.
+// What is going on while stop_requested() is not called; null while it is called.
 std::atomic<const char*> goes_on = nullptr;
 static_assert(std::atomic<const char*>::is_always_lock_free);
 
@@ -36,7 +36,7 @@ void die_of(int number) {
   std::raise(number);
 }
 
-// In a handler: nothing but write() may be called.
+// Runs in a signal handler, where only write() may be called.
 void say_what_goes_on(int number, const char* what) {
   const char* const name = number == SIGINT ? "SIGINT" : number == SIGTERM ? "SIGTERM" : "SIGHUP";
   for (const char* part : {"testrpc: ended by ", name, " while ", what, "\n"}) {
@@ -72,7 +72,7 @@ void catch_stop_signals(HangUp hang_up) {
   sigaction(SIGUSR1, &question, nullptr);
   for (int number : {SIGINT, SIGTERM, SIGPIPE})
     sigaction(number, &action, nullptr);
-  // nohup(1) has it ignored.
+  // nohup(1) makes the process ignore it.
   struct sigaction before = {};
   if (sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler != SIG_IGN)
     sigaction(SIGHUP, hang_up == HangUp::kEnds || has_terminal() ? &action : &question, nullptr);

@@ -1,4 +1,4 @@
-// What a running testrpc tells of itself: by DPDK's telemetry, and by HTTP with --metrics.
+// Makes a running testrpc observable: by DPDK's telemetry, and by HTTP with --metrics.
 #pragma once
 
 #include <memory>
@@ -11,9 +11,9 @@ namespace rrdk::testrpc {
 
 struct Telling {
   std::unique_ptr<Telemetry> telemetry;
-  std::unique_ptr<apps::MetricsServer> metrics;  // asks the former
+  std::unique_ptr<apps::MetricsServer> metrics;  // uses the telemetry
 
-  // `address`: of --metrics; empty: not by HTTP.
+  // `address` is that of --metrics; empty: no HTTP.
   static Result<Telling> start(const TelemetrySources& sources, const std::string& address);
 };
 

@@ -42,7 +42,7 @@ ThreadUsage UsageMeter::read() const noexcept {
   now.involuntary = static_cast<uint64_t>(usage.ru_nivcsw);
   now.minor_faults = static_cast<uint64_t>(usage.ru_minflt);
   now.major_faults = static_cast<uint64_t>(usage.ru_majflt);
-  // "CPU_NS WAITED_NS TIMESLICES"; the kernel calls the second run_delay. All are zero where the
+  // "CPU_NS WAITED_NS TIMESLICES"; the kernel calls the second run_delay. All are zero if the
   // kernel does not keep them.
   char text[96];
   const ssize_t length = schedstat_ < 0 ? 0 : pread(schedstat_, text, sizeof text, 0);

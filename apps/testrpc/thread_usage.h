@@ -1,4 +1,4 @@
-// What the kernel has given to a thread, and what it has done to it.
+// The CPU time and the interruptions of a thread, from the kernel.
 #pragma once
 
 #include <cstdint>
@@ -6,20 +6,21 @@
 
 namespace rrdk::testrpc {
 
-// Since the thread began.
+// Values since the thread began.
 struct ThreadUsage {
   uint64_t cpu_ns = 0;
-  // Ready to run, and another had its CPU. Empty: this kernel does not say.
+  // The time in which it was runnable while another thread had its CPU. Empty: not available from
+  // this kernel.
   std::optional<uint64_t> waited_ns;
-  uint64_t voluntary = 0;    // switches: it slept
-  uint64_t involuntary = 0;  // it was switched out, or yielded
+  uint64_t voluntary = 0;    // context switches because it slept
+  uint64_t involuntary = 0;  // context switches because it was preempted, or yielded
   uint64_t minor_faults = 0;
   uint64_t major_faults = 0;
 
   ThreadUsage since(const ThreadUsage& earlier) const noexcept;
 };
 
-// Of the thread that makes it.
+// Reads the usage of the thread that constructs it.
 class UsageMeter {
  public:
   UsageMeter() noexcept;
@@ -27,7 +28,7 @@ class UsageMeter {
   UsageMeter(const UsageMeter&) = delete;
   UsageMeter& operator=(const UsageMeter&) = delete;
 
-  // Three system calls, about 2 us in all; allocates nothing.
+  // Makes three system calls, about 2 us in all; allocates nothing.
   ThreadUsage read() const noexcept;
 
  private:

@@ -51,7 +51,8 @@ environment shows what the library does. Exit status: 0 if all went well, 1 if
 not, 2 if the command line is at fault.
 )";
 
-// `text` from column `at` on, in lines of at most kWidth, the next ones indented to `column`.
+// Wraps `text`, which begins at column `at`, in lines of at most kWidth; later lines are indented
+// to `column`.
 std::string wrapped(std::string_view text, size_t at, size_t column) {
   std::string result;
   while (!text.empty()) {
@@ -102,7 +103,7 @@ std::string usage() {
     if (group == Group::kRole)
       text += kUris;
   }
-  // Lines that were wrapped right behind a space end in none.
+  // Removes the space at the end of wrapped lines.
   for (size_t at = 0; (at = text.find(" \n", at)) != std::string::npos;)
     text.erase(at, 1);
   return text + kTail;
