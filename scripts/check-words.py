@@ -33,8 +33,6 @@ PATTERNS = {
     "house": (r"\b(?:farewell|bury|buried|chores?|bide|nought)\b", 0.02),
     "mend": (r"\bmend(?:s|ed|ing)?\b", 0.02),
 }
-# Areas that are still to be written again; the others are held to the limits.
-PENDING = {"messages"}
 COMPILED = {name: re.compile(pattern, re.MULTILINE) for name, (pattern, _) in PATTERNS.items()}
 
 CPP = {".h", ".cc", ".cpp", ".hh", ".c"}
@@ -208,7 +206,7 @@ def main():
         count = areas[area]
         row = "".join(f"{count.rate(name):8.2f}{'*' if count.beyond(name) else ' '}" for name in PATTERNS)
         print(f"{area:{width}} {count.words:8}{row}")
-    for area in sorted(set(areas) - PENDING):
+    for area in sorted(areas):
         beyond = [name for name in PATTERNS if areas[area].beyond(name)]
         if beyond:
             findings.add(area, 0, "beyond the limit: " + ", ".join(beyond))

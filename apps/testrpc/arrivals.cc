@@ -31,7 +31,7 @@ Result<ArrivalPattern> parse_arrivals(const std::string& text) {
     return ArrivalPattern{ArrivalPattern::Kind::kPoisson};
   if (!text.starts_with(kBurstPrefix))
     return fail(Errc::kInvalidArgument,
-                "'" + text + "' is none of even, poisson and burst:N, such as burst:8");
+                "'" + text + "' is not even, poisson or burst:N, such as burst:8");
   return parse_count(text.substr(kBurstPrefix.size()), 1, kLargestBurst).map([](uint64_t burst) {
     return ArrivalPattern{ArrivalPattern::Kind::kBurst, static_cast<uint32_t>(burst)};
   });

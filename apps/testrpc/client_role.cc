@@ -309,7 +309,8 @@ int run_client(const Options& given, const ClientSetup& setup) {
   const ConnectionInfo negotiated = bench.negotiated();
   print_negotiated(negotiated);
   if (setup.ranks.size() > 1)
-    std::printf("%d ranks are one load; rates each second are of this one\n", setup.ranks.size());
+    std::printf("%d ranks are one load; the rates per second are those of this rank\n",
+                setup.ranks.size());
   std::vector<Knee> knees;
   if (options.interactive)
     run_interactive(bench, given);
@@ -323,13 +324,13 @@ int run_client(const Options& given, const ClientSetup& setup) {
   pools_whole = setup.ranks.all(setup.finish_server() && pools_whole);
   Audit audit = make_audit(bench.results(), pools_whole);
   if (options.interactive && audit.reason.empty())
-    audit.reason = "those of the prompt are among them";
+    audit.reason = "including those of the prompt";
   if (!options.metrics.empty() && audit.reason.empty())
-    audit.reason = "those of scrapes are among them";
+    audit.reason = "including those of scrapes";
   if (bench.figures_shown() && audit.reason.empty())
-    audit.reason = "those of the figures that were asked for are among them";
+    audit.reason = "including those of the figures on request";
   if (!options.capture.empty() && audit.reason.empty())
-    audit.reason = "those of the capture are among them";
+    audit.reason = "including those of the capture";
   const std::vector<std::unique_ptr<RunResult>> rows = by_row(bench.results());
   print_table(rows);
   print_remarks(rows);

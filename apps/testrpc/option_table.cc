@@ -16,7 +16,7 @@ constexpr Option kOptions[] = {
      "serve at URI until Ctrl-C or SIGTERM",
      [](Options& o, const std::string& v) { return take_role(o, Role::kServer, v); }},
     {"client", "URI[,URI...]", Kind::kStart, Group::kRole, kEverybody, nullptr,
-     "call the server at URI; of several, with the connections dealt out in turn",
+     "call the server at URI; with several, the connections are distributed among them in turn",
      [](Options& o, const std::string& v) { return take_role(o, Role::kClient, v); }},
     {"self", "[=URI]", Kind::kStart, Group::kRole, kEverybody, nullptr,
      "both, in two processes: the quickest way to see numbers",
@@ -41,11 +41,10 @@ constexpr Option kOptions[] = {
        return take_count(o.connections, v, 1, kMostConnections);
      }},
     {"active", "N[,N...]", Kind::kRun, Group::kCalls, kCallers, nullptr,
-     "how many of the connections call (default: all), while the others are idle; one run per"
-     " number",
+     "how many connections call (default: all), while the others are idle; one run per number",
      [](Options& o, const std::string& v) { return take_active(o, v); }},
     {"memory", "BYTES", Kind::kStart, Group::kCalls, kEverybody, nullptr,
-     "what buffers may have (suffixes K, M, G; default: a share of what is free)",
+     "memory for buffers (suffixes K, M, G; default: a share of the free memory)",
      [](Options& o, const std::string& v) { return take_memory(o.memory, v); }},
     {"duration", "SECONDS", Kind::kRun, Group::kCalls, kCallers, "off",
      "length of each run (default 2)",
@@ -54,11 +53,11 @@ constexpr Option kOptions[] = {
      "calls of each run, instead of --duration",
      [](Options& o, const std::string& v) { return take_calls(o.count, v); }},
     {"warmup", "SECONDS", Kind::kRun, Group::kCalls, kCallers, "off",
-     "make calls for so long before each run that count in no figure (default: 16 for each that is"
-     " in flight, 0.2 s at most)",
+     "before each run, make calls for this time that no figure counts (default: 16 for each call in"
+     " flight, 0.2 s at most)",
      [](Options& o, const std::string& v) { return take_positive(o.warmup_s, v); }},
     {"repeat", "N", Kind::kRun, Group::kCalls, kCallers, nullptr,
-     "make each run N times, all of them in turns; the table then has medians and the spread",
+     "make each run N times, all runs in turns; the table then has medians and the spread",
      [](Options& o, const std::string& v) { return take_count(o.repeat, v, 1, 1000); }},
     {"rate", "CALLS_PER_SECOND", Kind::kRun, Group::kCalls, kCallers, "off",
      "open loop: calls are due on schedule whether or not earlier ones have ended, and latency"
@@ -66,24 +65,22 @@ constexpr Option kOptions[] = {
      [](Options& o, const std::string& v) { return take_positive(o.rate, v); }},
     {"arrivals", "even|poisson|burst:N", Kind::kRun, Group::kCalls, kCallers,
      "even poisson burst:8",
-     "with --rate: calls are due at equal distances (default), at random as of many callers, or N "
-     "at"
-     " a time",
+     "with --rate: calls are due at equal intervals (default), at random as from many callers, or N"
+     " at a time",
      [](Options& o, const std::string& v) { return take_arrivals(o, v); }},
     {"think", "MICROSECONDS", Kind::kRun, Group::kCalls, kCallers, "off",
-     "closed loop: wait so long between a reply and the call that takes its place",
+     "closed loop: wait this time between a reply and the next call",
      [](Options& o, const std::string& v) { return take_positive(o.think_us, v); }},
     {"find-knee", nullptr, Kind::kStart, Group::kCalls, kCallers, nullptr,
      "instead of single runs, look for the rate up to which p99 stays within three times that of a"
      " light load; seven runs for each",
      [](Options& o, const std::string& v) { return take_switch(o.find_knee, v); }},
     {"timeout", "MS", Kind::kRun, Group::kCalls, kCallers, nullptr,
-     "a call without reply for so long ends as an error (default 5000)",
+     "a call without a reply after this time ends as an error (default 5000)",
      [](Options& o, const std::string& v) { return take_count(o.timeout_ms, v, 1, 3600000); }},
     {"connect-timeout", "MS", Kind::kStart, Group::kCalls, kCallers, nullptr,
-     "an attempt to connect that has taken so long has failed (default 10000); timeout=SECONDS of "
-     "an"
-     " address goes first",
+     "an attempt to connect fails after this time (default 10000); timeout=SECONDS of an address"
+     " takes precedence",
      [](Options& o, const std::string& v) {
        return take_count(o.connect_timeout_ms, v, 1, 3600000);
      }},
@@ -91,25 +88,25 @@ constexpr Option kOptions[] = {
      "check every byte and checksum, at both ends",
      [](Options& o, const std::string& v) { return take_switch(o.verify, v); }},
     {"touch", nullptr, Kind::kStart, Group::kCalls, kEverybody, nullptr,
-     "read every byte of the data that is received, as a program would; of a client and a server"
-     " each for itself",
+     "read every byte of received data, as a program would; client and server have this option"
+     " separately",
      [](Options& o, const std::string& v) { return take_switch(o.touch, v); }},
     {"auth", "none|sys", Kind::kStart, Group::kCalls, kCallers, "none sys",
      "the calls' credential: none (default), or AUTH_SYS with our user, as NFS clients send it",
      [](Options& o, const std::string& v) { return take_auth(o, v); }},
     {"segments", "N", Kind::kRun, Group::kCalls, kCallers, nullptr,
-     "offer the room for each result in N pieces (default 1)",
+     "offer the memory for each result in N segments (default 1)",
      [](Options& o, const std::string& v) { return take_count(o.segments, v, 1, 64); }},
     {"chunk-threshold", "BYTES", Kind::kStart, Group::kCalls, kCallers, nullptr,
-     "smaller data travels inline (default 1K); 0: none does",
+     "smaller data travels inline (default 1K); 0: no data does",
      [](Options& o, const std::string& v) { return take_size(o.chunk_threshold, v); }},
     {"seed", "N", Kind::kRun, Group::kCalls, kCallers, nullptr,
-     "of what is drawn at random: offsets, Poisson arrivals, what engine mixed calls (default 1)",
+     "for random values: offsets, Poisson arrivals, the calls of engine mixed (default 1)",
      [](Options& o, const std::string& v) { return take_count(o.seed, v, 0, UINT64_MAX); }},
     {"faults", "SPEC|off", Kind::kRun, Group::kCalls, kEverybody,
      "off send-error= read-error= write-error= receive-error= rnr= bind-error= delay-us= no-"
      "buffers= registration= seed=",
-     "fault injection, from when it is connected on: send-error=0.001,delay-us=50:0.01,seed=7",
+     "fault injection after connecting: send-error=0.001,delay-us=50:0.01,seed=7",
      [](Options& o, const std::string& v) { return take_faults(o, v); }},
     {"capture", "FILE|off", Kind::kRun, Group::kResults, kEverybody, "off",
      "write all messages into FILE, in pcapng format, for Wireshark; --self: the client's",
@@ -127,11 +124,11 @@ constexpr Option kOptions[] = {
      "each run's whole latency histogram in the JSON, too",
      [](Options& o, const std::string& v) { return take_switch(o.histogram, v); }},
     {"interval", "SECONDS", Kind::kStart, Group::kResults, kCallers, nullptr,
-     "a latency histogram for each such part of a run in the JSON, too; from 0.01 on",
+     "in the JSON, a latency histogram for each part of this length of a run, too; at least 0.01",
      [](Options& o, const std::string& v) { return take_interval(o.interval_s, v); }},
     {"stages", "N", Kind::kStart, Group::kResults, kEverybody, nullptr,
-     "where the time goes, of one call in N, at both ends; a server of testrpc's tells its part if"
-     " its own N divides that (default 16)",
+     "where the time of one call in N goes, at both ends; a testrpc server adds its part if its "
+     "own N divides that (default 16)",
      [](Options& o, const std::string& v) {
        o.stages = 0;
        return take_count(*o.stages, v, 0, 1'000'000);
@@ -153,11 +150,11 @@ constexpr Option kOptions[] = {
     {"idle", "busy|yield|adaptive", Kind::kStart, Group::kThreads, kEverybody,
      "busy yield adaptive",
      "what a core without work does: poll on, poll and yield (default), or sleep after 50 us. "
-     "Only adaptive leaves the CPU to others. --self: busy where each thread has a CPU",
+     "Only adaptive leaves the CPU to others. --self: busy if each thread has a CPU",
      [](Options& o, const std::string& v) { return take_idle(o, v); }},
     {"cpu", "N", Kind::kStart, Group::kThreads, kEnds, nullptr,
-     "pin the main thread (default: the first core in -l among the EAL arguments; else "
-     "wherever a server is, and a client stays where it is)",
+     "pin the main thread (default: the first core of -l in the EAL arguments; else a server is "
+     "not pinned, and a client stays on its current CPU)",
      [](Options& o, const std::string& v) {
        o.cpu = 0;
        return take_count(*o.cpu, v, 0, 1023);
@@ -173,45 +170,45 @@ constexpr Option kOptions[] = {
      "calls that a server grants a connection at first, and at least (default 4)",
      [](Options& o, const std::string& v) { return take_count(o.first_credits, v, 1, 4096); }},
     {"backward-credits", "N", Kind::kStart, Group::kTransport, kEverybody, nullptr,
-     "the same of engine callback's other direction (default: as --credits, up to 16)",
+     "the same for calls from the server, of engine callback (default: as --credits, up to 16)",
      [](Options& o, const std::string& v) { return take_count(o.backward_credits, v, 1, 4096); }},
     {"inline", "BYTES", Kind::kStart, Group::kTransport, kEverybody, nullptr,
      "size of Send and Receive buffers (default 4K)",
      [](Options& o, const std::string& v) { return take_buffer_size(o.inline_size, v); }},
     {"max-receive-size", "BYTES", Kind::kStart, Group::kTransport, kEverybody, nullptr,
-     "version 2: up to what Receives may grow (default: they stay as they are)",
+     "version 2: the largest size to which Receives may grow (default: they do not grow)",
      [](Options& o, const std::string& v) { return take_buffer_size(o.max_receive_size, v); }},
     {"change-receive-size", "N", Kind::kRun, Group::kTransport, kCallers, nullptr,
      "version 2: the server's Receives change N times in each run",
      [](Options& o, const std::string& v) { return take_count(o.size_changes, v, 0, 1000000); }},
     {"rpcrdma-version", "1|2|auto", Kind::kStart, Group::kTransport, kEverybody, "1 2 auto",
-     "what a client speaks (default 1), or all that a server answers (default both)",
+     "the version that a client uses (default 1), or those that a server answers (default both)",
      [](Options& o, const std::string& v) { return take_version(o, v); }},
     {"rpcrdma-dialect", "v2-04|v2-00", Kind::kStart, Group::kTransport, kEverybody, "v2-04 v2-00",
-     "the draft that is meant by version 2 (default v2-04)",
+     "the draft of version 2 (default v2-04)",
      [](Options& o, const std::string& v) { return take_draft(o, v); }},
     {"compat", "rfc5666", Kind::kStart, Group::kTransport, kEverybody, "rfc5666",
      "RFC 5666's CONF_RDMA, padded calls, replies that are read (doc/compat-rfc5666.md)",
      [](Options& o, const std::string& v) { return take_compat(o, v); }},
     {"rpcbind", nullptr, Kind::kStart, Group::kTransport, kEnds, nullptr,
-     "the server enters its port into this host's rpcbind; a client asks its server's host for"
-     " it",
+     "the server registers its port with this host's rpcbind; a client asks the rpcbind of its"
+     " server's host",
      [](Options& o, const std::string& v) { return take_switch(o.rpcbind, v); }},
     {"reconnect", nullptr, Kind::kStart, Group::kSurvival, kCallers, nullptr,
-     "a connection that is lost is made again, and the run goes on",
+     "a lost connection is made again, and the run continues",
      [](Options& o, const std::string& v) { return take_switch(o.reconnect, v); }},
     {"retransmit", nullptr, Kind::kRun, Group::kSurvival, kCallers, "on off",
-     "with --reconnect: calls that were lost with it are sent again",
+     "with --reconnect: calls that were lost with the connection are sent again",
      [](Options& o, const std::string& v) { return take_switch(o.retransmit, v); }},
     {"keepalive-ms", "MS", Kind::kStart, Group::kSurvival, kCallers, nullptr,
-     "ask a server that is silent for so long, and give it up if it does not answer (default "
-     "0: off)",
+     "probe a server that is silent for this time, and drop the connection if it does not answer "
+     "(default 0: off)",
      [](Options& o, const std::string& v) { return take_count(o.keepalive_ms, v, 0, 3600000); }},
     {"max-size", "BYTES", Kind::kStart, Group::kServer, kForServer, nullptr,
      "larger counts are refused (default 4M)",
      [](Options& o, const std::string& v) { return take_size(o.max_size, v); }},
     {"server-work", "NANOSECONDS", Kind::kStart, Group::kServer, kServers, nullptr,
-     "the handlers compute for so long before they answer a call (default 0)",
+     "the time that handlers compute before they answer a call (default 0)",
      [](Options& o, const std::string& v) {
        return take_count(o.server_work_ns, v, 0, 1'000'000'000);
      }},
@@ -224,21 +221,21 @@ constexpr Option kOptions[] = {
        return take_count(o.max_connections, v, 1, UINT32_MAX);
      }},
     {"max-connections-per-client", "N", Kind::kStart, Group::kServer, kServers, nullptr,
-     "more of one client, a process or a host, are refused (default: half of those "
-     "that there is memory for)",
+     "more connections of one client, a process or a host, are refused (default: half of those "
+     "that memory allows)",
      [](Options& o, const std::string& v) {
        return take_count(o.connections_per_client.emplace(), v, 0, kMostConnections);
      }},
     {"first-call-timeout", "MS", Kind::kStart, Group::kServer, kServers, nullptr,
-     "close connections that make no call in their first so many (default 30000; 0: never)",
+     "close connections that make no call in this time after connecting (default 30000; 0: never)",
      [](Options& o, const std::string& v) {
        return take_count(o.first_call_timeout_ms, v, 0, kDay);
      }},
     {"idle-timeout", "MS", Kind::kStart, Group::kServer, kServers, nullptr,
-     "close connections without calls for so long (default 0: never)",
+     "close connections that have made no call for this time (default 0: never)",
      [](Options& o, const std::string& v) { return take_count(o.idle_timeout_ms, v, 0, kDay); }},
     {"send-timeout", "MS", Kind::kStart, Group::kServer, kServers, nullptr,
-     "close those that take no reply for so long (default 60000; 0: never)",
+     "close connections that accept no reply for this time (default 60000; 0: never)",
      [](Options& o, const std::string& v) { return take_count(o.send_timeout_ms, v, 0, kDay); }},
     {"drc", "off|on|ENTRIES", Kind::kStart, Group::kServer, kServers, "off on",
      "answer repeated writes from a duplicate request cache (default off; on: 512 entries)",
@@ -250,19 +247,18 @@ constexpr Option kOptions[] = {
        return Result<void>{};
      }},
     {"nfs-mount", "PORT|HOST[:PORT]", Kind::kStart, Group::kNfs, kForClient, nullptr,
-     "the MOUNT service (default: the URI's host; the port as rpcbind says, or 20048)",
+     "the MOUNT service (default: the URI's host; the port from its rpcbind, or 20048)",
      [](Options& o, const std::string& v) { return take_nfs_mount(o, v); }},
     {"nfs-calls", "NAME[,NAME...]", Kind::kStart, Group::kNfs, kForClient,
      "null getattr lookup readlink read write readdir",
      "null, getattr, lookup, readlink, read, write, readdir (default: all)",
      [](Options& o, const std::string& v) { return take_nfs_calls(o, v); }},
     {"access", "sequential|random", Kind::kStart, Group::kNfs, kForClient, "sequential random",
-     "where in a file of 16 times the largest size READ and WRITE go (default: anywhere in one of "
-     "that"
-     " size)",
+     "the positions of READ and WRITE in a file of 16 times the largest size (default: anywhere in "
+     "a file of the largest size)",
      [](Options& o, const std::string& v) { return take_access(o, v); }},
     {"nfs-names", "N", Kind::kStart, Group::kNfs, kForClient, nullptr,
-     "names in the folder that is listed (default 300)",
+     "number of names in the listed folder (default 300)",
      [](Options& o, const std::string& v) { return take_count(o.nfs_names, v, 0, 100'000); }},
 };
 

@@ -232,7 +232,7 @@ Result<void> take_idle(Options& options, const std::string& value) {
       return {};
     }
   }
-  return fail(Errc::kInvalidArgument, "'" + value + "' is none of busy, yield and adaptive");
+  return fail(Errc::kInvalidArgument, "'" + value + "' is not busy, yield or adaptive");
 }
 
 Result<void> take_version(Options& options, const std::string& value) {
@@ -243,7 +243,7 @@ Result<void> take_version(Options& options, const std::string& value) {
       return {};
     }
   }
-  return fail(Errc::kInvalidArgument, "'" + value + "' is none of 1, 2 and auto");
+  return fail(Errc::kInvalidArgument, "'" + value + "' is not 1, 2 or auto");
 }
 
 Result<void> take_draft(Options& options, const std::string& value) {

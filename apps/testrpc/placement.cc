@@ -104,7 +104,7 @@ void warn_of_neighbours(int cpu, IdlePolicy idle) {
   for (int id : neighbours_on(cpu))
     std::printf(
         "CPU %d is shared with process %d, a testrpc that is pinned to it, too: both poll, and "
-        "each takes it from the other; give one of them another --cpu\n",
+        "each takes it from the other; give one process another --cpu\n",
         cpu, id);
 }
 

@@ -366,7 +366,7 @@ void print_remarks(Results results) {
     std::printf("spread: lowest to highest RPC/s, in %% of the median; the rest are medians\n");
   print_line_trip(results);
   if (!std::ranges::all_of(results, [](const auto& r) { return r->flawless(); }))
-    std::printf("!: not all was right; RPC/s and latency are of the calls that were\n");
+    std::printf("!: some calls failed; RPC/s and latency are those of the others\n");
   for (const std::unique_ptr<RunResult>& r : results) {
     std::string name = run_name(r->spec, r->rate);
     print_mix(*r, name.c_str());
@@ -398,7 +398,7 @@ void print_audit(const Audit& audit) {
 void print_negotiated(const ConnectionInfo& info) {
   if (info.version == 0) {
     std::printf(
-        "connected, but the first connection is lost already: there is nothing to say of it\n");
+        "connected, but the first connection is lost already: its parameters are unknown\n");
     std::fflush(stdout);
     return;
   }
@@ -432,9 +432,10 @@ bool end_capture(Runtime& runtime) {
                 counts.lost);
   std::printf("\n");
   if (counts.lost != 0)
-    std::fprintf(
-        stderr, "testrpc: the capture is not whole: %" PRIu64 " of %" PRIu64 " messages are lost\n",
-        counts.lost, counts.captured + counts.lost);
+    std::fprintf(stderr,
+                 "testrpc: the capture is incomplete: %" PRIu64 " of %" PRIu64
+                 " messages are lost\n",
+                 counts.lost, counts.captured + counts.lost);
   return counts.lost == 0;
 }
 

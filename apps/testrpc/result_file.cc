@@ -249,7 +249,7 @@ Result<void> close_stdout() {
   if (std::fclose(stdout) == 0 && !lost)
     return {};
   const std::string why = errno != 0 ? std::string(": ") + std::strerror(errno) : "";
-  return fail(Errc::kSystem, "what was printed is not all there: cannot write to stdout" + why);
+  return fail(Errc::kSystem, "the output is incomplete: cannot write to stdout" + why);
 }
 
 }  // namespace rrdk::testrpc

@@ -222,7 +222,7 @@ void ServerPrompt::show_limits() {
   };
   row("max-connections", limits.max_connections, "");
   row("max-connections-per-client", limits.max_connections_per_client,
-      " (half of those that there is memory for)");
+      " (half of those that memory allows)");
   row("first-call-timeout", limits.first_call_timeout_ms, " (never)");
   row("idle-timeout", limits.idle_timeout_ms, " (never)");
   row("send-timeout", limits.send_timeout_ms, " (never)");

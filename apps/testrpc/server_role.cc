@@ -323,7 +323,7 @@ int run_server(const Options& options) {
                   to_string(setup.idle), busy_cpus(std::min(threads, cpus)).c_str());
     warn_of_crowd(threads, cpus, setup.idle);
     if (options.connections != 1)
-      std::printf("--connections sizes nothing here: clients connect as far as --memory goes\n");
+      std::printf("--connections has no effect here: --memory limits how many clients connect\n");
     warn_of_neighbours(pinned_cpu(options), setup.idle);
     std::printf("listening on %s\n", uri.c_str());
     std::fflush(stdout);

@@ -45,10 +45,10 @@ Other:
   --completion bash|zsh   a script with which the shell completes options
 
 A value follows its option or an equals sign. Lists that are given again add up
-(--engine, --size, --window, --poll-cpus); of all else the last one counts.
+(--engine, --size, --window, --poll-cpus); of other options the last one counts.
 SIZES take the suffixes K and M, powers of 1024. RRDK_LOG=debug in the
-environment shows what the library does. Exit status: 0 if all went well, 1 if
-not, 2 if the command line is at fault.
+environment shows what the library does. Exit status: 0 on success, 1 on
+failure, 2 if the command line is at fault.
 )";
 
 // Wraps `text`, which begins at column `at`, in lines of at most kWidth; later lines are indented

@@ -61,7 +61,7 @@ Result<double> parse_positive(const std::string& text) {
   if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value) ||
       value <= 0 || value > kMost)
     return fail(Errc::kInvalidArgument,
-                in_quotes(text) + " is not a number above 0 and of at most 1000000000");
+                in_quotes(text) + " is not a number above 0 and at most 1000000000");
   return Result<double>(value);
 }
 

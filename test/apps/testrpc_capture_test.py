@@ -78,13 +78,13 @@ class Capture(harness.Case):
 
     def test_a_file_that_does_not_take_it_all(self):
         process = self.run_testrpc("--self", *CALL, "--capture", "/dev/full")
-        self.assert_fails_with_one_line(process, "the capture is not whole: ", "messages are lost")
+        self.assert_fails_with_one_line(process, "the capture is incomplete: ", "messages are lost")
         self.assertIn("/dev/full ends here: No space left on device", process.output)
         server = self.start("--server", self.uri, "--capture", "/dev/full")
         server.wait_for_line("listening on")
         self.assert_status(self.run_testrpc("--client", self.uri, *CALL), 0)
         server.send(signal.SIGTERM)
-        self.assert_fails_with_one_line(server, "the capture is not whole: ")
+        self.assert_fails_with_one_line(server, "the capture is incomplete: ")
 
     def test_an_unread_pipe_keeps_nothing_waiting(self):
         os.mkfifo(self.file)

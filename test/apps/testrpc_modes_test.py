@@ -369,7 +369,7 @@ class Loops(harness.Case):
         server = self.start_server("--dispatch", "worker", "--workers", cpus, "--connections", "9")
         self.stop_server(server)
         self.assertIn(f"{cpus + 1} threads poll on {cpus} CPU", server.output)
-        self.assertIn("--connections sizes nothing here", server.output)
+        self.assertIn("--connections has no effect here", server.output)
 
     def test_self_at_a_port_that_the_system_chooses(self):
         process = self.run_testrpc("--self=iwarp://127.0.0.1:0", "--engine", "null", "--count", "100", "--json",
@@ -636,7 +636,7 @@ class Interactive(harness.Case):
         server = Terminal(self, "--server", self.uri, "-i", "--idle-timeout", "60000")
         server.wait_for("testrpc> ")
         server.type("show limits")
-        server.wait_for(r"max-connections-per-client 0 \(half of those that there is memory for\)")
+        server.wait_for(r"max-connections-per-client 0 \(half of those that memory allows\)")
         server.wait_for("first-call-timeout 30000")
         server.wait_for("idle-timeout 60000")
         server.type("set first-call-timeout 0")

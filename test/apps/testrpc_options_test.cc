@@ -358,8 +358,8 @@ TEST(Values, ThatAreOutOfRangeAreToldTheRange) {
     return parsed ? std::string("it was taken") : parsed.error().message;
   };
   using testing::HasSubstr;
-  EXPECT_THAT(error_of("--rate", "2e9"), HasSubstr("above 0 and of at most 1000000000"));
-  EXPECT_THAT(error_of("--duration", "1e10"), HasSubstr("above 0 and of at most 1000000000"));
+  EXPECT_THAT(error_of("--rate", "2e9"), HasSubstr("above 0 and at most 1000000000"));
+  EXPECT_THAT(error_of("--duration", "1e10"), HasSubstr("above 0 and at most 1000000000"));
   EXPECT_THAT(error_of("--memory", "99T"), HasSubstr("from 16M to 16T"));
   EXPECT_THAT(error_of("--memory", "1K"), HasSubstr("from 16M to 16T"));
   EXPECT_EQ(parse({"--client", "shm:/x", "--memory", "1T"}).value().memory, uint64_t{1} << 40);

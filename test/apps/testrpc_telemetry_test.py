@@ -191,7 +191,7 @@ class Telemetry(harness.Case):
                 answer.read()
         client.send(signal.SIGINT)
         self.assert_status(client, 0)
-        self.assertRegex(client.output, r"allocations [1-9]\d*, registrations 0 \(those of scrapes are among them\)")
+        self.assertRegex(client.output, r"allocations [1-9]\d*, registrations 0 \(including those of scrapes\)")
 
     def connect(self, url):
         peer = socket.create_connection(("127.0.0.1", int(re.search(r":(\d+)/", url)[1])), harness.PATIENCE)

@@ -83,7 +83,7 @@ Result<void> take(Options& options, const std::string& name, const char* value) 
   if (name == "--rpcrdma-version") {
     const std::string_view version = value;
     if (version != "1" && version != "2" && version != "auto")
-      return fail(Errc::kInvalidArgument, name + ": '" + value + "' is none of 1, 2, auto");
+      return fail(Errc::kInvalidArgument, name + ": '" + value + "' is not 1, 2 or auto");
     options.server.versions.one = version != "2";
     options.server.versions.two = version != "1";
     return {};

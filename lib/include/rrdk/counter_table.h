@@ -66,14 +66,14 @@
 // Counted by the engine for each connection, in the order of its words: the first ones are written
 // for each call. Sums of all connections, past ones included, at a server and at a client alike.
 RRDK_CONNECTION_COUNTER(0, CallsReceived, calls_received,
-                        "Calls that the peer made, and that were taken.")
+                        "Calls received from the peer and accepted.")
 RRDK_CONNECTION_COUNTER(1, RepliesSent, replies_sent, "Replies sent, rejections included.")
 RRDK_CONNECTION_COUNTER(2, CallsSent, calls_sent, "Calls sent, those sent again included.")
 RRDK_CONNECTION_COUNTER(3, RepliesReceived, replies_received, "Replies received.")
 RRDK_CONNECTION_COUNTER(4, CallsResent, calls_resent,
-                        "Calls sent again under their XIDs, on whichever connection.")
+                        "Calls sent again under their XIDs, on any connection.")
 RRDK_CONNECTION_COUNTER(5, MessagesReceived, messages_received,
-                        "Whole messages received, whatever became of them.")
+                        "Complete messages received, accepted or not.")
 RRDK_CONNECTION_COUNTER(6, RdmaReadBytes, rdma_read_bytes,
                         "Bytes fetched by RDMA Reads of this end.")
 RRDK_CONNECTION_COUNTER(7, RdmaWrittenBytes, rdma_written_bytes,
@@ -87,7 +87,7 @@ RRDK_CONNECTION_COUNTER(11, TransportErrorsReceived, transport_errors_received,
 RRDK_CONNECTION_COUNTER(12, CallsGivenUp, calls_given_up,
                         "Calls that were cancelled or timed out after they had been sent.")
 RRDK_CONNECTION_COUNTER(13, CallsAnsweredLate, calls_answered_late,
-                        "Calls that were given up, and answered after all.")
+                        "Calls that were given up, and answered later.")
 RRDK_CONNECTION_COUNTER(14, CallsLent, calls_lent,
                         "Calls that were given up, and left their memory to the peer for a time.")
 RRDK_CONNECTION_COUNTER(15, LendsExpired, lends_expired,
@@ -113,15 +113,15 @@ RRDK_CONNECTION_COUNTER(24, WaitsChunkBytes, waits_chunk_bytes,
 RRDK_CONNECTION_COUNTER(25, WaitsShare, waits_share,
                         "Times that calls waited because their client held its share of buffers.")
 RRDK_CONNECTION_COUNTER(26, ReceiveSizeChanges, receive_size_changes,
-                        "Times that the peer was told another size of our Receives.")
+                        "Times that this end announced another size of its Receives.")
 RRDK_CONNECTION_COUNTER(27, PeerReceiveSizeChanges, peer_receive_size_changes,
-                        "Times that the peer told another size of its Receives.")
+                        "Times that the peer announced another size of its Receives.")
 RRDK_CONNECTION_COUNTER(28, SizeRequestsEnded, size_requests_ended,
                         "Requests for larger Receives of the peer that have ended.")
 RRDK_CONNECTION_COUNTER(29, SizeRequestsRefused, size_requests_refused,
                         "Requests for larger Receives that the peer refused or did not answer.")
 RRDK_CONNECTION_COUNTER(30, GrowthRefused, growth_refused,
-                        "Requests of peers for larger Receives refused because buffers lacked.")
+                        "Requests of peers for larger Receives refused for lack of buffers.")
 RRDK_CONNECTION_COUNTER(31, OptionsSent, options_sent, "Messages of registered types sent.")
 RRDK_CONNECTION_COUNTER(32, OptionsServed, options_served, "Messages of registered types answered.")
 RRDK_CONNECTION_COUNTER(
@@ -149,7 +149,7 @@ RRDK_CONNECTION_COUNTER(161, EndedByNetwork, ended_by_network,
 // handlers: calls that they could not, or did not, answer, so that the peer got SYSTEM_ERR. The
 // first of each kind and procedure is logged.
 RRDK_DISPATCHER_COUNTER(37, CallsRejected, calls_rejected,
-                        "Calls that a handler, or the library for it, did not let succeed.")
+                        "Calls that a handler, or the library for it, ended without success.")
 RRDK_MISTAKE(38, InvalidMemory, invalid_memory,
              "put_item() of memory that is not registered, or too short.")
 RRDK_MISTAKE(39, UnusableMemory, unusable_memory,
@@ -164,14 +164,14 @@ RRDK_MISTAKE(43, Unanswered, unanswered,
 // Calls that the program makes: by a ClientConnection, or by a Server to its clients
 // (BackwardClient).
 RRDK_CALLER_COUNTER(44, CallsMade, calls_made, "Calls made.")
-RRDK_CALLER_COUNTER(45, CallsOk, calls_ok, "Calls that ended well.")
+RRDK_CALLER_COUNTER(45, CallsOk, calls_ok, "Calls that succeeded.")
 RRDK_CALLER_COUNTER(46, CallsFailed, calls_failed, "Calls that ended in an error.")
 RRDK_CALLER_COUNTER(47, CallsTimedOut, calls_timed_out,
                     "Calls that ended by their deadline; among those that failed.")
 
 // At either end.
 RRDK_COUNTER(48, ProtocolBreaches, protocol_breaches, kServer | kClient,
-             "Breaches of the protocol by the peer: refusals for which it is to blame.")
+             "Breaches of the protocol by the peer: refusals that are its fault.")
 RRDK_GAUGE(49, Connections, connections, kServer | kClient | kCore, "Connections now.")
 
 // A Server's connections: accepted, refused and ended.
@@ -210,7 +210,7 @@ RRDK_REPLAY_COUNTER(
     65, ReplayRefused, replay_refused,
     "Calls answered SYSTEM_ERR and not run because the cache could not protect them.")
 RRDK_REPLAY_COUNTER(66, ReplayMadeWay, replay_made_way,
-                    "Clients forgotten before window_ms because places lacked.")
+                    "Clients forgotten before window_ms for lack of places.")
 RRDK_GAUGE(67, ReplayClients, replay_clients, kServer,
            "Clients that the cache remembers: places taken.")
 RRDK_GAUGE(68, ReplayPlaces, replay_places, kServer, "Clients that the cache can remember.")
@@ -244,7 +244,7 @@ RRDK_GAUGE(82, BuffersFree, buffers_free, kPool, "Buffers that are not in use.")
 RRDK_GAUGE(83, BuffersMore, buffers_more, kPool, "Buffers that the budget could still give.")
 RRDK_GAUGE(84, BuffersLeast, buffers_least, kPool, "Low-water mark of free and more.")
 RRDK_COUNTER(85, BuffersMissing, buffers_missing, kPool,
-             "Times that a buffer was wanted and none was to be had.")
+             "Requests for a buffer that failed because none was left.")
 
 // A procedure (ProcedureStats).
 RRDK_COUNTER(86, Calls, calls, kProcedure, "Calls that have ended.")
@@ -257,7 +257,7 @@ RRDK_COUNTER(90, SentBytes, sent_bytes, kProcedure, "Bytes of replies.")
 RRDK_HEADER_REFUSAL(91, TooShort, too_short, kBreach, "message too short",
                     "Ignored: too few bytes for its type.")
 RRDK_HEADER_REFUSAL(92, BadVersion, bad_version, kNoBreach, "unknown transport version",
-                    "Refused: a version of RPC-over-RDMA that is not spoken here.")
+                    "Refused: a version of RPC-over-RDMA that this end does not support.")
 RRDK_HEADER_REFUSAL(93, BadType, bad_type, kBreach, "unknown message type",
                     "Refused: no such message type.")
 RRDK_HEADER_REFUSAL(94, Truncated, truncated, kBreach, "truncated header",
@@ -265,7 +265,7 @@ RRDK_HEADER_REFUSAL(94, Truncated, truncated, kBreach, "truncated header",
 RRDK_HEADER_REFUSAL(95, BadDiscriminator, bad_discriminator, kBreach, "bad list discriminator",
                     "Refused: a list whose word for another entry is neither 0 nor 1.")
 RRDK_HEADER_REFUSAL(96, BadPosition, bad_position, kBreach, "unaligned Position",
-                    "Refused: a Position that is no multiple of four.")
+                    "Refused: a Position that is not a multiple of four.")
 RRDK_HEADER_REFUSAL(97, PositionZeroInMsg, position_zero_in_msg, kBreach,
                     "Position-Zero chunk beside an inline message",
                     "Refused: RDMA_MSG with a chunk at Position zero.")
@@ -295,27 +295,27 @@ RRDK_REFUSAL(108, UnknownOption, unknown_option, kNoBreach, "unknown RDMA_OPTION
 RRDK_REFUSAL(109, BadOption, bad_option, kBreach, "malformed RDMA_OPTIONAL",
              "Refused: an RDMA_OPTIONAL with data or an RPC message that its type does not have.")
 RRDK_REFUSAL(110, LongOption, long_option, kNoBreach, "RDMA_OPTIONAL too long",
-             "Refused: an RDMA_OPTIONAL longer than is taken.")
+             "Refused: an RDMA_OPTIONAL longer than the limit.")
 RRDK_REFUSAL(111, OptionDirection, option_direction, kNoBreach,
              "RDMA_OPTIONAL in the wrong direction",
              "A request to a client: ignored. A request of a type that is an answer: refused.")
 RRDK_REFUSAL(112, UnsolicitedOption, unsolicited_option, kBreach,
              "RDMA_OPTIONAL that answers nothing",
-             "Ignored: an RDMA_OPTIONAL that answers nothing that was asked.")
+             "Ignored: an RDMA_OPTIONAL that answers no request.")
 RRDK_REFUSAL(113, OptionNotServed, option_not_served, kNoBreach,
              "RDMA_OPTIONAL that could not be served",
              "Refused: the type's function set no answer, or there was no buffer.")
 RRDK_REFUSAL(114, LongProperty, long_property, kNoBreach, "transport property too long",
-             "Ignored: a value of a registered property that is longer than is taken.")
+             "Ignored: a value of a registered property that is longer than the limit.")
 RRDK_REFUSAL(115, Properties, properties, kNoBreach, "transport properties",
-             "Refused: transport properties, where they are switched off.")
+             "Refused: transport properties, which are switched off.")
 RRDK_REFUSAL(116, BadProperties, bad_properties, kBreach, "bad transport properties",
              "Refused: transport properties that cannot be read.")
 RRDK_REFUSAL(117, ManyRequests, many_requests, kNoBreach,
              "request for properties before the last one was answered",
              "Ignored: a request to change properties before the last one was answered.")
 RRDK_REFUSAL(118, FixedProperty, fixed_property, kBreach, "change of a fixed property",
-             "Ignored: a change of a property that was said to stay.")
+             "Ignored: a change of a property that was announced as fixed.")
 RRDK_REFUSAL(119, SmallReceives, small_receives, kBreach, "Receives too small for the version",
              "Kept to: a Receive Buffer Size below version 2's 4096 bytes.")
 RRDK_REFUSAL(120, UnknownHandle, unknown_handle, kBreach, "invalidation of an unknown handle",
@@ -379,9 +379,9 @@ RRDK_REFUSAL(146, MsgWithReplyChunk, msg_with_reply_chunk, kBreach,
              "RDMA_MSG with a used Reply chunk",
              "Refused: RDMA_MSG that says it used the Reply chunk.")
 RRDK_REFUSAL(147, WriteListCount, write_list_count, kBreach, "wrong number of Write chunks",
-             "Refused: another number of Write chunks than was offered.")
+             "Refused: a number of Write chunks that differs from the offer.")
 RRDK_REFUSAL(148, AlteredSegment, altered_segment, kBreach, "altered segment",
-             "Refused: segments other or longer than those that were offered.")
+             "Refused: segments that differ from the offered ones, or are longer.")
 RRDK_REFUSAL(149, ReplyChunkNotGiven, reply_chunk_not_given, kBreach,
              "RDMA_NOMSG without an offered Reply chunk",
              "Refused: RDMA_NOMSG to a call that offered no Reply chunk.")
@@ -390,13 +390,13 @@ RRDK_REFUSAL(150, BadReplyHeader, bad_reply_header, kNoBreach, "bad RPC reply he
 RRDK_REFUSAL(151, UnknownError, unknown_error, kBreach, "unknown error code",
              "Refused: RDMA_ERROR with a code that the version does not define.")
 RRDK_REFUSAL(152, NoCommonVersion, no_common_version, kNoBreach, "no common version",
-             "Ended: ERR_VERS with a range that leaves out what is spoken here.")
+             "Ended: ERR_VERS with a range without the versions that this end supports.")
 RRDK_REFUSAL(153, NoAnswers, no_answers, kNoBreach, "no answers",
              "Ended: every credit was held by a call that was never answered.")
 
 // Work that failed because of the peer; each ends the connection.
 RRDK_REFUSAL(154, MessageTooLong, message_too_long, kBreach, "message longer than its Receive",
-             "Ended: a message longer than the Receive that it met.")
+             "Ended: a message longer than its Receive.")
 RRDK_REFUSAL(155, AccessRefused, access_refused, kNoBreach, "remote access refused",
              "Ended: an RDMA Read or Write of this end met a key that does not allow it.")
 RRDK_REFUSAL(156, NotReceived, not_received, kNoBreach, "message not received",
