@@ -12,7 +12,7 @@ A comment right above a code block says what the block is:
     <!-- start -->       one command that serves until the page is done: run until it says "listening on"
     <!-- output -->      what the commands above print, but for the log's information; "..." stands for anything
 
-Without pages: all that have such blocks. Each page is followed in an empty folder of its own.
+Without pages: all that have such blocks. Each page has its own empty folder.
 """
 import argparse
 import os

@@ -98,7 +98,7 @@ def compare_idle(build, cpus, rounds, idle):
         return min(run["latency_ns"]["p50"] / 1e3 for run in runs)
 
     for number in range(1, rounds + 1):
-        # A server of its own for each, so that both are as old.
+        # A new server for each, so that both are equally old.
         with server(build, cpus[1], *room) as uri:
             alone = measure(uri)
         with server(build, cpus[1], *room) as uri, idle_connections(build, uri, idle, credits):

@@ -2,9 +2,9 @@
 # Installs the Debian packages that building RRDK needs, if any is missing.
 #
 #   scripts/install-deps.sh           what the library and testrpc need
-#   scripts/install-deps.sh --tests   what the whole test run needs besides
-#   scripts/install-deps.sh --peers   what scripts/bench-peers.sh needs besides
-#   scripts/install-deps.sh --packages  what scripts/build-packages.sh needs besides
+#   scripts/install-deps.sh --tests   what the whole test run needs in addition
+#   scripts/install-deps.sh --peers   what scripts/bench-peers.sh needs in addition
+#   scripts/install-deps.sh --packages  what scripts/build-packages.sh needs in addition
 #   scripts/install-deps.sh --list    prints the names only (also with the others)
 #
 # Works as root or with sudo, on Debian 12. If nothing is missing it needs neither root nor a network.

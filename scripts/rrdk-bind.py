@@ -2,7 +2,7 @@
 """Writes the binding file of an rpcgen program from its .x (doc/porting-rpcgen.md).
 
     rrdk-bind kv.x > kv.bind
-    rrdk-bind --largest 1M perf.x     the room for opaque<> without a bound of its own
+    rrdk-bind --largest 1M perf.x     the bound of opaque<> that has none
     rrdk-bind -D LARGE -I include -Y /usr/bin kv.x
 
 The C preprocessor is run as rpcgen runs it for the header (RPC_HDR is defined): -D and -I are passed to it,

@@ -139,15 +139,15 @@ def options(arguments):
                     formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--cpus", type=cpus_of, metavar="N,...",
-        help="those that will poll (default: the isolated ones, or else all)")
+        help="the CPUs that will poll (default: the isolated ones, or else all)")
     add("--uri", type=uri_of,
-        help="what is to be served or called: shm:PATH, iwarp://HOST[:PORT], verbs://HOST[:PORT]")
+        help="the URI to serve or call: shm:PATH, iwarp://HOST[:PORT], verbs://HOST[:PORT]")
     add("--connections", type=connections_of, default=1024, metavar="N", help="of the server (default 1024)")
     add("--memory", type=bytes_of, metavar="BYTES", help="for buffers, as testrpc's --memory: 512M, 4G")
-    add("--rpcbind", action="store_true", help="rpcbind is to be used")
+    add("--rpcbind", action="store_true", help="rpcbind will be used")
     add("--json", metavar="FILE",
         help="the findings for programs; - is stdout, and the table goes to stderr then")
-    add("--quiet", action="store_true", help="only what is not good")
+    add("--quiet", action="store_true", help="show only what is not good")
     return parser.parse_args(arguments)
 
 

@@ -59,7 +59,7 @@ def command_line(words=None):
     parser.add_argument("--json", metavar="FILE", help="also write everything to FILE; - is standard output, "
                         "and then nothing else is written there")
     parser.add_argument("--dialect", choices=dump_rpc.DRAFTS, default=dump_rpc.DRAFT_04,
-                        help="what is meant by version 2 (default: %(default)s)")
+                        help="the draft of version 2 (default: %(default)s)")
     return parser.parse_args(words)
 
 

@@ -79,7 +79,7 @@ class Telemetry:
         if user not in (0, os.geteuid()):  # what it says would go to our terminal
             raise PermissionError(f"it is a socket of process {pid}, which is another user's")
         about = json.loads(text_of(self.socket.recv(1024)))
-        self.pid = pid or about["pid"]  # in a container it may take itself for process 1
+        self.pid = pid or about["pid"]  # in a container its own process id may be 1
 
     def ask(self, command):
         """Returns the answer, or None if the process does not know the command or its subject."""

@@ -5,7 +5,7 @@
 #   scripts/run-tests.sh               installs what is missing (scripts/install-deps.sh), builds once with
 #                                      GCC and runs all tests of how the software behaves
 #   scripts/run-tests.sh --full        runs everything, as CI does: sanitizers, fuzzers, clang-tidy, virtual
-#                                      machines and packages besides
+#                                      machines and packages, too
 #   scripts/run-tests.sh --only NAME   runs one suite; may be given several times
 #   scripts/run-tests.sh --changed     builds and runs what this working copy's changes since it left
 #                                      origin/main can affect, with GCC; says what it chose and why.

@@ -15,7 +15,7 @@ bare TCP follows each time: the same bytes over as many sockets, both ends polli
 
 Writes scale.json, scale.png and a table to the folder --out. With --require the exit status says
 whether the server handles the largest number as it should: all active, calls at 0.8 times the rate of
-100 connections, or at 0.9 times what bare TCP keeps of its own; ten active, at 0.95 times the rate
+100 connections, or at 0.9 times the share that bare TCP keeps; ten active, at 0.95 times the rate
 and 1.25 times the p99 of ten alone; no error, and at most 900 MiB resident. Each connection takes a
 file descriptor at either end: testrpc raises its own limit up to the hard one (ulimit -Hn). Needs
 python3-matplotlib.

@@ -120,7 +120,7 @@ def siblings(host, wanted):
     lists = each_cpu(host, wanted, "topology/thread_siblings_list").values()
     cores = {tuple(parse_cpus(text) or []) for text in lists} - {()}
     if not cores:
-        return unknown(f"{CPU}/cpu*/topology does not tell")
+        return unknown(f"{CPU}/cpu*/topology does not say")
     shared = [ranges(core) for core in sorted(cores) if len(set(core) & set(wanted.cpus)) > 1]
     if shared:
         return worse(f"of one core: {', '.join(shared[:8])}{', ...' if len(shared) > 8 else ''}",
@@ -197,7 +197,7 @@ def numa(host, wanted):
                      f"# of one node: --cpus {ranges(max(nodes.values(), key=len))}")
     if host.find("/proc/sys/kernel/numa_balancing") not in ("", "0"):
         return worse("numa_balancing is on",
-                     "the kernel unmaps pages to see who uses them: each then costs a fault",
+                     "the kernel unmaps pages to see which threads use them: each then costs a fault",
                      "sysctl -w kernel.numa_balancing=0")
     return good(f"{ranges(wanted.cpus)} on node {ranges(nodes)}; numa_balancing is off")
 
@@ -210,7 +210,7 @@ def other_load(host, wanted):
         return good(f"next to none on CPU {ranges(wanted.cpus)}; {average}")
     return worse(", ".join(f"CPU {cpu} is {share:.0%} busy" for cpu, share in busy.items()) + f"; {average}",
                  "figures that are taken now are not RRDK's alone (unless it is RRDK that polls there)",
-                 "top -b -n 1 | head -20  # who it is")
+                 "top -b -n 1 | head -20  # which programs")
 
 
 @check("CPUs", "stolen time")
@@ -223,7 +223,7 @@ def stolen(host, wanted):
     if now < 0.02 and since_boot < 0.01:
         return good(text)
     return worse(text, "the hypervisor runs others there: calls wait, and figures change from run to run",
-                 "# on the hypervisor: CPUs of its own for this guest")
+                 "# on the hypervisor: dedicated CPUs for this guest")
 
 
 # clock

@@ -176,7 +176,7 @@ class Host:
     def flags(self):
         line = re.search(r"^flags\s*:(.*)", self.find("/proc/cpuinfo"), re.M)
         if not line:
-            raise Unreadable("/proc/cpuinfo tells no flags")
+            raise Unreadable("/proc/cpuinfo has no flags")
         return set(line[1].split())
 
     @functools.cached_property
@@ -204,7 +204,7 @@ class Host:
         text = self.find("/proc/self/limits")
         line = re.search(rf"^{name}\s+(\d+|unlimited)\s+(\d+|unlimited)", text, re.M)
         if not line:
-            raise Unreadable(f"/proc/self/limits does not tell {name}")
+            raise Unreadable(f"/proc/self/limits does not list {name}")
         return [math.inf if value == "unlimited" else int(value) for value in line.groups()]
 
     def limits(self, controller, name):
@@ -249,7 +249,7 @@ class Host:
     def shares_of(self, cpus):
         found = {cpu: self.shares[cpu] for cpu in cpus if cpu in self.shares}
         if not found:
-            raise Unreadable("/proc/stat tells nothing of these CPUs")
+            raise Unreadable("/proc/stat does not list these CPUs")
         return found
 
     def has_address(self, address):

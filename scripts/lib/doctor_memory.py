@@ -62,7 +62,7 @@ def refused(host, wanted, room):
 def free_memory(host, wanted):
     available = host.fields("/proc/meminfo").get("MemAvailable")
     if available is None:
-        return unknown("/proc/meminfo does not tell MemAvailable")
+        return unknown("/proc/meminfo does not list MemAvailable")
     for name, command in (("Max address space", "ulimit -v"), ("Max file size", "ulimit -f")):
         if (limit := host.rlimit(name)[0]) < wanted.bytes:
             return bad(f"{command} allows {size(limit)}; {size(wanted.bytes)} wanted",
@@ -70,7 +70,7 @@ def free_memory(host, wanted):
     if refused(host, wanted, available << 10):
         return bad(f"{size(available << 10)} available; {size(wanted.bytes)} wanted",
                    "RRDK refuses such a budget",
-                   "ps axk -rss o rss,pid,comm | head  # who has it; or ask for less")
+                   "ps axk -rss o rss,pid,comm | head  # which programs have it; or ask for less")
     return good(f"{size(available << 10)} available")
 
 
@@ -99,7 +99,7 @@ def transparent(host, wanted):
     text = f"hugepages {enabled}, defrag {defrag}"
     if enabled in ("none", "never") or defrag != "always":
         return good(text)
-    return worse(text, "a thread that touches new memory may wait for milliseconds until the kernel has room",
+    return worse(text, "a thread that touches new memory may wait for milliseconds until the kernel has free memory",
                  f"echo madvise >{at}/defrag")
 
 

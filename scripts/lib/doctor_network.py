@@ -137,7 +137,7 @@ def tcp_buffers(host, wanted):
     small = [name for name, of in values.items() if of[-1] < MIB]
     if not small:
         return good(text)  # net.core.rmem_max is for programs that set a size, which RRDK does not
-    return worse(text, "large calls over iwarp: wait for room, the more the farther the peer is",
+    return worse(text, "large calls over iwarp: wait for buffer space, the more the farther the peer is",
                  *[f"sysctl -w net.ipv4.{name}='{' '.join(map(str, values[name][:-1]))} {4 * MIB}'"
                    for name in small])
 

@@ -21,7 +21,7 @@ class Capture:
         self.file, self.notes, self.links = open_capture(path), [], 0
         self.dropped = dropped(self.file)
         if self.dropped:
-            self.notes.append(f"{self.dropped} messages or packets are missing, says who captured them")
+            self.notes.append(f"{self.dropped} messages or packets are missing, according to the capturing program")
         self.frames, self.first, self.last = 0, None, 0
         self.stepped_back = False  # then differences of times mean nothing
         self.roce, self.iwarp = Roce(self.new_number), Iwarp(self.new_number, self.notes)

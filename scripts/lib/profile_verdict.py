@@ -127,6 +127,6 @@ def gate(lines, percent, gated):
     noisy += [f"{METRICS[metric][0]}, of which there are no figures" for metric in gated
               if not any(one.metric == metric for one, _ in losses)]
     if noisy:
-        return UNCERTAIN, [f"GATE: it cannot be told whether B is more than {percent:g} % slower, for want of quiet or of "
-                           f"rounds: {'; '.join(noisy)}."]
+        return UNCERTAIN, [f"GATE: it cannot be told whether B is more than {percent:g} % slower, because the machine is "
+                           f"not quiet enough or there are too few rounds: {'; '.join(noisy)}."]
     return PASSED, [f"GATE: nothing is more than {percent:g} % slower."]

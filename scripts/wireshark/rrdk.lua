@@ -3,17 +3,17 @@
 --   tshark -X lua_script:scripts/wireshark/rrdk.lua -r FILE
 --   tshark -X lua_script:scripts/wireshark/rrdk.lua -o rpcordma2.draft:draft-00 -r FILE
 --
--- or this file in Wireshark's folder for personal Lua plugins. Nothing else has to be set: it switches
--- rpc.dissect_unknown_programs on, without which there is neither rpc. nor perf. for testrpc's programs.
+-- or copy this file into Wireshark's folder for personal Lua plugins. No other setting is needed: it
+-- switches rpc.dissect_unknown_programs on, without which testrpc's programs have no fields rpc. or perf.
 --
 -- rpcordma2.*  the header of version 2 (draft-cel-nfsv4-rpcrdma-version-two-04 or -00) over RoCE and
---              iWARP. A message does not say which draft it follows: the preference does. Version 1
---              stays with Wireshark's own rpcordma, which has the same names for the same fields.
+--              iWARP. The preference selects the draft, since messages do not say which one they
+--              follow. Wireshark's own rpcordma, with the same field names, dissects version 1.
 -- perf.*       testrpc's programs, behind either version.
 --
--- What went by RDMA Read or Write is not put back into messages of version 2: of such an item of
--- testrpc's there is the length, and perf.moved has its name. Wireshark may call the messages of other
--- programs malformed for want of it, and those that are in chunks altogether are not shown.
+-- Data moved by RDMA Read or Write is not put back into messages of version 2: for such an item of
+-- testrpc's programs only the length is shown, and perf.moved has its name. Wireshark may call messages of
+-- other programs malformed because the data is missing. Messages that are entirely in chunks are not shown.
 
 local TYPES = {
   [0] = "RDMA2_MSG", "RDMA2_NOMSG", "RDMA2_MSGP", "RDMA2_DONE", "RDMA2_ERROR", "RDMA2_OPTIONAL",
@@ -21,7 +21,7 @@ local TYPES = {
 }
 local TYPES_OF_DRAFT = { [0] = "012345", [4] = "01456789" }
 local MSG = 0
-local MOST_BYTES = 1048576  -- of a Send: more than any is, less than what would fill a tree
+local MOST_BYTES = 1048576  -- of a Send: more than any Send has, and few enough not to flood the tree
 -- Errors and their arguments: draft-00 section 4.2, draft-04 section 6.2.
 local ERRORS = {
   [0] = { "RDMA_ERR_VERS vers_low vers_high", "RDMA_ERR_BAD_HEADER", "RDMA_ERR_INVAL_OPTION" },
@@ -65,10 +65,11 @@ rpcordma2.experts = { malformed, dubious }
 rpcordma2.prefs.draft = Pref.enum("Draft", 4, "Which draft of version 2 the messages follow",
                                   { { 1, "draft-04", 4 }, { 2, "draft-00", 0 } }, false)
 
--- What is raised where a header or a body goes on beyond its bytes, or a list neither goes on nor ends.
+-- The errors for a header or a body that continues beyond its bytes, and for a list that neither continues nor
+-- ends.
 local ENDED, NO_BOOLEAN = {}, {}
 
--- XDR (RFC 4506) in a Tvb from `at` on, up to `stop`. Without a tree it is read and not shown.
+-- Reads XDR (RFC 4506) in a Tvb from `at` up to `stop`, and shows it in the tree, if there is one.
 local Reader = {}
 Reader.__index = Reader
 
@@ -93,7 +94,7 @@ function Reader:hyper(tree, field)
   return range:uint64()
 end
 
--- Takes the bytes and, where it is there, their pad.
+-- Takes the bytes and their pad, if present.
 function Reader:bytes(tree, field, length)
   if length == 0 then return end
   local range = self:take(length)
@@ -107,7 +108,7 @@ function Reader:more()
   return word == 1
 end
 
--- Calls `body` with a subtree for what it reads. It returns a value, and text for the subtree's label.
+-- Calls `body`, which reads into a subtree and returns a value and text for the subtree's label.
 function Reader:group(tree, name, body)
   local subtree, start = tree and tree:add(self.tvb(self.at, 0), name), self.at
   local value, text = body(self, subtree)
@@ -118,7 +119,7 @@ function Reader:group(tree, name, body)
   return value
 end
 
--- A list's length is a field, though no word of the message.
+-- A list's length is a field, although it is not a word of the message.
 local function count(tree, field, number)
   if tree then tree:add(field, number):set_generated() end
   return string.format(" (%d)", number)
@@ -139,7 +140,7 @@ local function chunk(r, tree)
   return length, string.format(": %d bytes, segments: %d", length, segments)
 end
 
--- Returns the number of segments, and as keys the positions that they name.
+-- Returns the number of segments, and their positions as keys.
 local function read_list(r, tree)
   local reads = { segments = 0 }
   while r:more() do
@@ -181,8 +182,8 @@ local function direction(r, tree, draft)
   return DIRECTIONS[word]
 end
 
--- The functions for what stands behind the four words that all messages have. They return what to say
--- of it, the direction if the message has one, and its lists.
+-- The functions that read what follows the four words of all messages. They return a description, the
+-- direction if the message has one, and its lists.
 local function message_body(r, tree, draft)
   local way = direction(r, tree, draft)
   if draft == 4 then r:word(tree, f.inv_handle) end
@@ -216,7 +217,7 @@ local function property(r, tree)
   local length = r:word(item, f.property_length)
   local field, value = f[PROPERTY_FIELDS[id]], reader(r.tvb, r.at)
   r:bytes(item, f.property_data, length)
-  if field and length >= 4 then value:word(item, field) end  -- none: the default (draft-04 section 5.1.1)
+  if field and length >= 4 then value:word(item, field) end  -- without a value: the default (draft-04 section 5.1.1)
 end
 
 -- The function for a message of `names`, in this order (draft-04 section 5.3). A name with a field is a
@@ -254,11 +255,11 @@ local function payload(r, pinfo, root, item, xid, kind, way)
   elseif is_rpc and way and way ~= DIRECTIONS[rest(4, 4):uint()] then  -- draft-04 section 6.2.2
     item:add_proto_expert_info(dubious, "The RPC message has the other direction")
   end
-  -- Raises an error where the RPC message ends early, which is in the tree by then.
+  -- Raises an error if the RPC message ends early; it is in the tree by then.
   pcall(Dissector.call, is_rpc and rpc or data, rest, pinfo, root)
 end
 
-local frame, lists_at  -- of the last frame with a message the lists, by where the RPC message begins
+local frame, lists_at  -- the lists of the last frame with a message, by the offset of the RPC message
 
 local function message(tvb, pinfo, root)
   local draft, item, r = rpcordma2.prefs.draft, root:add(rpcordma2, tvb()), reader(tvb, 0)
@@ -285,7 +286,7 @@ local function message(tvb, pinfo, root)
   payload(r, pinfo, root, item, xid, kind, way)
 end
 
-local parts, reassembled  -- Sends of several packets: what has come of them, and by frame what is whole
+local parts, reassembled  -- Sends of several packets: the parts received, and the complete ones by frame
 local calls, answered     -- { program, version, procedure }, see rpc_header()
 
 function rpcordma2.init()
@@ -326,7 +327,7 @@ local function send_of_infiniband(tvb, pinfo)
 end
 
 local function send_of_iwarp(tvb)
-  local opcodes = { rdmap_opcodes() }  -- of the frame so far, which may hold more than this message
+  local opcodes = { rdmap_opcodes() }  -- of the frame so far, which may contain more than this message
   local opcode = #opcodes > 0 and opcodes[#opcodes].value or 0
   return opcode >= 3 and opcode <= 6 and tvb  -- RFC 5040 section 4.2
 end
@@ -343,8 +344,8 @@ for list, send_of in pairs { ["infiniband.payload"] = send_of_infiniband, iwarp_
   end)
 end
 
--- Wireshark asks that heuristic first which took a message last, and rpcordma's takes some of version 2
--- to show nothing, or an error. Ours takes nothing at all, and so is the first again.
+-- Wireshark first tries the heuristic that accepted the last message, and rpcordma's accepts some messages
+-- of version 2 only to show nothing, or an error. Ours then accepts nothing, and so comes first again.
 local function promote(tvb, pinfo, tree)
   promoting = true
   DissectorTable.try_heuristics(rdmap_opcodes() and "iwarp_ddp_rdmap" or "infiniband.payload", tvb, pinfo,
@@ -352,8 +353,8 @@ local function promote(tvb, pinfo, tree)
   promoting = false
 end
 
--- perf.x: of each procedure its name, arguments and results, and what to say of either. <> is an opaque,
--- <*> one that may go by RDMA (the Upper Layer Binding); after a status other than 0 nothing follows.
+-- perf.x: the name, arguments and results of each procedure, and their descriptions. <> is an opaque, <*>
+-- one that RDMA may move (the Upper Layer Binding); nothing follows a status other than 0.
 local NULL, ECHO = { "NULL", "", "", "", "" }, { "ECHO", "data<>", "$data bytes", "data<>", "$data bytes" }
 local PROGRAMS = {
   [0x20005666] = {
@@ -388,8 +389,8 @@ declare(p, "perf.", "bytes", "data head tail first second")
 declare(p, "perf.", "string", "name moved")
 perf.fields = p
 
--- Shows arguments or results and puts them into `values`. Of an item that went by RDMA only the length
--- is there: a Read chunk's Position is one of the whole message (RFC 5666 section 3.4), and Write chunks
+-- Shows arguments or results and puts them into `values`. Only the length of an item moved by RDMA is
+-- available: a Read chunk's Position refers to the whole message (RFC 5666 section 3.4), and Write chunks
 -- are in the order of the items.
 local function perf_body(r, tree, schema, values, start, is_call, lists)
   local moved_bytes, eligible = 0, 0
@@ -417,17 +418,17 @@ local function skip_auth(r)
   r:bytes(nil, nil, (r:word()))
 end
 
--- For both messages of a call.
+-- Returns the same key for both messages of a call.
 local function key_of(pinfo, xid, is_call)
   local from, to = tostring(pinfo.src), tostring(pinfo.dst)
-  if pinfo.src_port ~= 0xffffffff then  -- known, as a queue pair is from its connection's handshake on
+  if pinfo.src_port ~= 0xffffffff then  -- known; a queue pair is known from its connection's handshake on
     from, to = from .. ":" .. pinfo.src_port, to .. ":" .. pinfo.dst_port
   end
   return string.format("%s %s %d", is_call and from or to, is_call and to or from, xid)
 end
 
 -- Reads an RPC header (RFC 5531 section 9). Returns the call's { program, version, procedure } if it is
--- known, whether this is the call, and of a reply what stands in the place of results.
+-- known, whether this is the call, and for a reply the text in place of results.
 local function rpc_header(r, pinfo)
   local place, xid, is_call = pinfo.number .. " " .. r.at, r:word(), r:word() == 0
   local key = key_of(pinfo, xid, is_call)
@@ -457,7 +458,7 @@ local function lists_before(offset, pinfo)
   return frame == pinfo.number and lists_at[offset] or { reads = {}, writes = {} }
 end
 
--- Shows the RPC message that begins with `xid` if it is one of testrpc's. Returns what to say of it.
+-- Shows the RPC message that begins with `xid` if it is one of testrpc's. Returns a description.
 local function perf_message(xid, pinfo, root)
   local r = reader(xid.source, xid.offset)
   local ok, call, is_call, failure = pcall(rpc_header, r, pinfo)

@@ -9,8 +9,8 @@
 # There is no rxe on lo: the device can be made, but rdma_cm finds no route to it.
 set -euo pipefail
 
-# Linux would deliver what goes to an address of its own without sending it. These rules send it, and
-# let it in on the other side.
+# Linux would deliver packets to its own addresses without sending them. These rules make it send them,
+# and accept them on the other side.
 send_through_pair() {
   local number other
   sysctl -q net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.rxepair{0,1}.{accept_local=1,rp_filter=0,arp_ignore=1}

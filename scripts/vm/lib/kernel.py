@@ -125,7 +125,7 @@ def build_siw(apt: Apt, series: str, kernel: Kernel) -> None:
         Steps.say("building siw.ko")
         makefile = build / f"usr/src/{headers}/Makefile"
         makefile.write_text(makefile.read_text().replace("include /usr/src/", f"include {build}/usr/src/"))
-        # The module's BTF would want pahole; nothing here reads it.
+        # The module's BTF would need pahole; nothing here reads it.
         run(["make", "-C", makefile.parent, f"M={build / source}", "CONFIG_RDMA_SIW=m",
              "CONFIG_DEBUG_INFO_BTF_MODULES=", "modules"])
         (kernel.modules / "updates").mkdir()
