@@ -66,7 +66,10 @@ void print_latencies(const RunResult& r) {
 }
 
 std::string spread_text(const RunResult& r) {
-  return r.repetitions.size() < 2 ? "-" : format("%.1f%%", 100 * spread(r));
+  if (r.repetitions.size() < 2)
+    return "-";
+  const double percent = 100 * spread(r);
+  return format(percent < 999.95 ? "%.1f%%" : "%.0f%%", percent);
 }
 
 // Rows of repeated runs have their spread in place of some columns of single runs.

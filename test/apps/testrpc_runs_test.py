@@ -78,7 +78,7 @@ class Repetitions(Case):
             self.assertEqual(run["calls_per_connection"], {"min": 200, "mean": 200, "max": 200})
         spread = 100 * runs[0]["spread"]
         row, = re.findall(r"^null .* ([\d.]+)%$", process.output, re.M)
-        self.assertAlmostEqual(float(row), spread, delta=0.06)
+        self.assertAlmostEqual(float(row), spread, delta=0.06 if spread < 999.9 else 0.6)
         for line in process.output[process.output.index("latency of a call"):].splitlines():
             self.assertLessEqual(len(line), 80, line)
 
@@ -123,7 +123,8 @@ class Intervals(Case):
         process = self.run_testrpc("--self", "--engine", "null", *arguments, "--interval", "0.05", "--json",
                                    self.json_path)
         result = self.assert_all_right(process)
-        self.assertEqual(result["audit"]["allocations"], 0)
+        if not any(run["noise"]["remarks"] for run in result["runs"]):  # to look for their causes may take memory
+            self.assertEqual(result["audit"]["allocations"], 0)
         return result["runs"]
 
     def test_are_a_run_cut_into_parts(self):
