@@ -142,19 +142,22 @@ class Unexplained {
 
 std::vector<OutlierPart> parts_of(const Outlier& call) {
   Unexplained unexplained(call);
-  std::vector<OutlierPart> parts;
+  std::vector<OutlierPart> parts;  // the largest first; those of the same size as they come
+  const auto size_of = [](const OutlierPart& part) { return part.took_ns.value_or(0); };
+  const auto add = [&](const OutlierPart& part) {
+    parts.insert(std::ranges::upper_bound(parts, size_of(part), std::ranges::greater(), size_of),
+                 part);
+  };
   for (const Cause& cause : std::span(call.causes).first(call.num_causes)) {
     const auto took = is_event(cause.kind) ? std::nullopt : std::optional(cause.took_ns);
-    parts.push_back({to_string(cause.kind), cause.at_server ? "server" : "client", took});
+    add({to_string(cause.kind), cause.at_server ? "server" : "client", took});
     if (took)
       unexplained.take_off(cause);
   }
   for (const OutlierPart& part : unexplained.parts()) {
     if (*part.took_ns > 0 && *part.took_ns >= call.total_ns / kGoodPart)
-      parts.push_back(part);
+      add(part);
   }
-  std::ranges::stable_sort(parts, std::ranges::greater(),
-                           [](const OutlierPart& part) { return part.took_ns.value_or(0); });
   return parts;
 }
 
