@@ -373,23 +373,25 @@ TEST(BothWaysOptions, ACallBehindALongAnswerInACallbackFollowsIt) {
   many.call.begin(kGuestBinding, kTellMany).put_u32(kLong);
   many.submit();
   world.until([&] { return world.guest.keeper.kept() == 1; });
-  for (int calls = 0; calls != 16; ++calls)
+  for (int i = 0; i != 16; ++i)
     world.plus();  // until nothing more changes between calls
   struct Callback {
     Guest& guest;
-    Word next;
-  } both{world.guest, Word(*world.connection)};
+    Word before, behind;
+  } calls{world.guest, Word(*world.connection), Word(*world.connection)};
   Call first(*world.connection);
   first.begin(kHostBinding, kPlus).put_u32(1);
   first.submit(
       [](Call&, void* argument) {
-        auto& [guest, next] = *static_cast<Callback*>(argument);
+        auto& [guest, before, behind] = *static_cast<Callback*>(argument);
+        before.submit(kHostBinding, kPlus, 6);
         guest.keeper.release();
-        next.submit(kHostBinding, kPlus, 7);
+        behind.submit(kHostBinding, kPlus, 7);
       },
-      &both);
-  world.until([&] { return both.next.ended() == 1 && many.ended() == 1; });
-  EXPECT_TRUE(both.next.right());
+      &calls);
+  world.until([&] { return calls.behind.ended() == 1 && many.ended() == 1; });
+  EXPECT_TRUE(calls.before.right());
+  EXPECT_TRUE(calls.behind.right());
   EXPECT_EQ(many.call.results().get_opaque(kLong).size(), kLong);
 }
 
