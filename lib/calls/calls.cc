@@ -16,6 +16,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/internals.h"
 #include "base/lifetime.h"
 #include "base/log.h"
 #include "rrdk/call.h"
@@ -222,8 +223,7 @@ bool Call::Impl::refuse_submit() noexcept {
   return true;
 }
 
-void Caller::Impl::set_credential(const rpc::PreparedAuth& prepared) {
-  auto credential = std::make_shared<const rpc::PreparedAuth>(prepared);
+void Caller::Impl::set_credential(std::shared_ptr<const rpc::PreparedAuth> credential) {
   std::lock_guard lock(credential_mutex_);
   credential_ = std::move(credential);
   credential_version_.fetch_add(1, std::memory_order_release);
@@ -422,7 +422,7 @@ bool Call::Impl::use_credential(std::shared_ptr<const rpc::PreparedAuth> wanted,
 }
 
 bool Call::set_credential(const SharedCredential& credential) noexcept {
-  return impl_->use_credential(credential.prepared_, true);
+  return impl_->use_credential(Internals::of(credential), true);
 }
 
 bool Call::reset_credential() noexcept {
@@ -430,16 +430,15 @@ bool Call::reset_credential() noexcept {
 }
 
 void Caller::set_auth_sys(const AuthSys& identity) {
-  impl_->set_credential(rpc::PreparedAuth(identity));
+  const SharedCredential made(identity);
+  impl_->set_credential(Internals::of(made));
 }
 
 Result<void> Caller::set_auth(AuthFlavor flavor, std::span<const std::byte> body) {
-  auto prepared = rpc::PreparedAuth::opaque(flavor, body);
-  if (!prepared)
-    return fail(Errc::kInvalidArgument, address() + ": a credential of " +
-                                            std::to_string(body.size()) + " bytes is longer than " +
-                                            std::to_string(kMaxAuthBody));
-  impl_->set_credential(*prepared);
+  Result<SharedCredential> made = SharedCredential::make(flavor, body);
+  if (!made)
+    return fail(made.error().code, address() + ": " + made.error().message);
+  impl_->set_credential(Internals::of(*made));
   return {};
 }
 

@@ -275,7 +275,7 @@ struct Caller::Impl {
   runtime::PollCore& core() const noexcept { return core_; }
   const std::string& address() const noexcept { return address_; }
 
-  void set_credential(const rpc::PreparedAuth& prepared);
+  void set_credential(std::shared_ptr<const rpc::PreparedAuth> credential);
   uint64_t credential_version() const noexcept {
     return credential_version_.load(std::memory_order_acquire);
   }

@@ -67,16 +67,15 @@ Result<void> Client::add_service(const Service& service) {
 }
 
 void Client::set_auth_sys(const AuthSys& identity) {
-  impl_->set_credential(rpc::PreparedAuth(identity));
+  const SharedCredential made(identity);
+  impl_->set_credential(Internals::of(made));
 }
 
 Result<void> Client::set_auth(AuthFlavor flavor, std::span<const std::byte> body) {
-  auto prepared = rpc::PreparedAuth::opaque(flavor, body);
-  if (!prepared)
-    return fail(Errc::kInvalidArgument, "a client's credential of " + std::to_string(body.size()) +
-                                            " bytes is longer than " +
-                                            std::to_string(kMaxAuthBody));
-  impl_->set_credential(*prepared);
+  Result<SharedCredential> made = SharedCredential::make(flavor, body);
+  if (!made)
+    return tl::unexpected(made.error());
+  impl_->set_credential(Internals::of(*made));
   return {};
 }
 

@@ -189,18 +189,18 @@ struct Client::Impl {
   base::LogLimit ends_said;               // of all connections: many may end at once
 
   // For connections that are still to be made; without one, AUTH_NONE. Any thread.
-  void set_credential(const rpc::PreparedAuth& prepared) {
+  void set_credential(std::shared_ptr<const rpc::PreparedAuth> credential) {
     std::lock_guard lock(credential_mutex_);
-    credential_ = prepared;
+    credential_ = std::move(credential);
   }
-  std::optional<rpc::PreparedAuth> credential() const {
+  std::shared_ptr<const rpc::PreparedAuth> credential() const {
     std::lock_guard lock(credential_mutex_);
     return credential_;
   }
 
  private:
   mutable std::mutex credential_mutex_;
-  std::optional<rpc::PreparedAuth> credential_;
+  std::shared_ptr<const rpc::PreparedAuth> credential_;
 };
 
 struct ClientConnection::Impl final : Caller::Impl,

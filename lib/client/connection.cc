@@ -34,7 +34,7 @@ ClientConnection::Impl::Impl(std::shared_ptr<Client::Impl> client, runtime::Poll
       silence_(options.keepalive_ms, options.keepalive_patience) {
   core.assigned().fetch_add(1, std::memory_order_relaxed);
   if (auto first = client_->credential())
-    set_credential(*first);
+    set_credential(std::move(first));
 }
 
 ClientConnection::Impl::~Impl() = default;

@@ -64,7 +64,8 @@ class SharedCredential {
   [[nodiscard]] static Result<SharedCredential> make(const Credential& credential);
 
  private:
-  friend class Call;
+  friend struct Internals;
+  const std::shared_ptr<const rpc::PreparedAuth>& impl() const noexcept { return prepared_; }
   std::shared_ptr<const rpc::PreparedAuth> prepared_;
 };
 
