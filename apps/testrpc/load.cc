@@ -402,8 +402,8 @@ bool Load::over(uint64_t now) const {
   if (in_flight_ != 0)
     return false;
   const bool usable = open_ ? !schedule_.all_lost() : !idle_.empty();
-  const bool nobody = !usable && resting_.empty() && first_thinking_ == nullptr;
-  if (nobody || stopping_)
+  const bool no_slot = !usable && resting_.empty() && first_thinking_ == nullptr;
+  if (no_slot || stopping_)
     return true;
   if (may_submit(now) || (!resting_.empty() && may_resume(now)))
     return false;

@@ -316,7 +316,7 @@ void Link::wind_up() {
     on_last_call();
   }
   if (!dirty_ && !waits_turn_ && engine_->idle())
-    bury();
+    destroy();
 }
 
 void Link::on_event(const fabric::Event& event) {
@@ -344,7 +344,7 @@ void Link::on_event(const fabric::Event& event) {
   core_.mark_dirty(*this);
 }
 
-void Link::bury() {
+void Link::destroy() {
   RRDK_ASSERT(state_ == LinkState::kLeaving && engine_->idle(), state_);
   RRDK_ASSERT(!dirty_ && !waits_turn_);
   on_finished();

@@ -259,7 +259,7 @@ class Link {
   void on_fabric_down(const Ending& ending);
   void settle_ending(const Ending& ending);
   void catch_up();  // takes the turns that it was owed
-  void bury();      // frees engine and queue pair; calls on_dead() last
+  void destroy();   // frees engine and queue pair; calls on_dead() last
 
   static uint64_t new_id() noexcept;
 

@@ -346,9 +346,9 @@ TEST_F(Captures, DoNotOverwriteOtherFiles) {
 
 TEST_F(Captures, GoIntoAPipeThatHasAReader) {
   ASSERT_EQ(::mkfifo(path().c_str(), 0666), 0);
-  auto nobody = Capture::start(path(), {}, 1);
-  ASSERT_FALSE(nobody);
-  EXPECT_NE(nobody.error().message.find("a pipe that no process reads"), std::string::npos);
+  auto unread = Capture::start(path(), {}, 1);
+  ASSERT_FALSE(unread);
+  EXPECT_NE(unread.error().message.find("a pipe that no process reads"), std::string::npos);
   const base::Fd reader(::open(path().c_str(), O_RDONLY | O_NONBLOCK));
   auto capture = Capture::start(path(), {}, 1);
   ASSERT_TRUE(capture) << capture.error().message;

@@ -216,7 +216,7 @@ void End::look() {
   }
   check_promises();
   if (engine_->idle() && !queue_pair_.holds_receive())
-    bury();
+    destroy();
 }
 
 // The Receives promised by connections that share Receives exist, whatever each connection does.
@@ -254,7 +254,7 @@ void End::check_reason() {
     context_.fail(name_, "the engine wants to disconnect, for no reason");
 }
 
-void End::bury() {
+void End::destroy() {
   if (queue_pair_.shares())  // what waited there may be used by others
     queue_pair_.post_receives(*engine_);
   if (!engine_->sends().empty() || !engine_->receives().empty() || !queue_pair_.drained())

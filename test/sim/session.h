@@ -165,7 +165,7 @@ class End final : public engine::Upcalls, public QueuePairOwner, public Actor {
   uint64_t lent_until_ns() const;
   void keep_lent(Call& call);
   void note_end(Wire::Record& record, bool given_up);
-  void bury();
+  void destroy();
   void answer(engine::ServedCall& call, Shape& shape);
   // once.cc: as ServerLink does it
   bool begin_once(engine::ServedCall& call, Shape& shape);
