@@ -266,7 +266,10 @@ int add_buckets(rte_tel_data* answer, const char* name, const DurationHistogram&
   rte_tel_data_start_array(buckets, RTE_TEL_U64_VAL);
   for (const uint64_t count : times.buckets)
     rte_tel_data_add_array_u64(buckets, count);
-  return rte_tel_data_add_dict_container(answer, name, buckets, 0);
+  const int failure = rte_tel_data_add_dict_container(answer, name, buckets, 0);
+  if (failure != 0)
+    rte_tel_data_free(buckets);
+  return failure;
 }
 
 std::vector<ProcedureStats> procedures_of(const TelemetrySources& sources) {
