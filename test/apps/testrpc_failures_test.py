@@ -432,11 +432,12 @@ class StartsThatHang(harness.Case):
 
 class Proxy:
     """Between clients and a server of iwarp. Forwards nothing before `together` clients are there, and of each client
-    only the first `pieces` that it sends, if that is given."""
+    only the first `pieces` that it sends, if that is given. With `first_waits`, nothing of the first client is
+    forwarded before each of the others has sent that number of pieces."""
 
-    def __init__(self, case, uri, together=1, pieces=None):
+    def __init__(self, case, uri, together=1, pieces=None, first_waits=0):
         self.port = int(uri.rsplit(":", 1)[1])
-        self.together, self.pieces = together, pieces
+        self.together, self.pieces, self.first_waits = together, pieces, first_waits
         self.pairs = []
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.uri = f"iwarp://127.0.0.1:{self.listener.getsockname()[1]}"
@@ -453,6 +454,8 @@ class Proxy:
                     if pair[1] is None:
                         pair[1] = socket.create_connection(("127.0.0.1", self.port))
                     ends += pair[:2]
+                if any(pair[2] < self.first_waits for pair in self.pairs[1:]):
+                    ends.remove(self.pairs[0][0])
             for ready in select.select(ends, [], [])[0]:
                 if ready is self.end:
                     return
@@ -495,6 +498,15 @@ class ManyConnections(harness.Case):
         client = self.run_testrpc("--client", proxy.uri, "--connections", "100", "--engine", "null", "--count", "1000",
                                   "--idle", "adaptive", "--json", self.json_path)
         self.assert_all_right(client, 1000)
+        self.stop_server(server)
+
+    def test_make_a_call_each_as_they_come_up(self):
+        # When all are up it may be too late: a server closes connections that make no call for long.
+        server, uri = self.iwarp_server()
+        # A client sends what asks for a connection, and then its first call.
+        proxy = Proxy(self, uri, together=3, first_waits=2)
+        client = self.run_testrpc("--client", proxy.uri, "--connections", "3", "--idle", "adaptive", *CALL)
+        self.assert_status(client, 0)
         self.stop_server(server)
 
     def test_a_server_waits_for_the_first_call_for_as_long_as_it_is_told(self):
