@@ -110,12 +110,17 @@ Result<void> check_process() {
               "call exec() after fork(), or fork() before the first CLIENT or SVCXPRT is made");
 }
 
+tl::unexpected<Error> system_failure(const char* function) {
+  const char* remedy = errno == EMFILE ? " (RLIMIT_NOFILE: raise it, by ulimit -n say)" : "";
+  return fail(Errc::kSystem,
+              std::string(function) + ": " + std::generic_category().message(errno) + remedy);
+}
+
 Result<int> open_eventfd() {
   const int fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (fd >= 0)
     return fd;
-  const char* remedy = errno == EMFILE ? " (RLIMIT_NOFILE: raise it, by ulimit -n say)" : "";
-  return fail(Errc::kSystem, "eventfd: " + std::generic_category().message(errno) + remedy);
+  return system_failure("eventfd");
 }
 
 void Wait::sleep() noexcept {
@@ -252,7 +257,7 @@ bool Reactor::sleep() {
   return sleep(nothing_else);
 }
 
-bool Reactor::sleep(std::vector<pollfd>& more) {
+bool Reactor::sleep(std::vector<pollfd>& more, bool is_keeper) {
   {
     std::lock_guard lock(mutex_);
     if (is_wanted() || kicked_)
@@ -265,7 +270,9 @@ bool Reactor::sleep(std::vector<pollfd>& more) {
   more.push_back({.fd = kick_, .events = POLLIN, .revents = 0});
   ::poll(more.data(), more.size(), -1);
   more.resize(others);
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  if (is_keeper && shared_ && (state_.load() & kSleeper) != 0)
+    unattended_.wait_for(lock, kGrace);
   if ((state_.load() & kSleeper) != 0) {
     state_.fetch_or(kLed);
     state_.fetch_and(~kSleeper);
@@ -275,6 +282,11 @@ bool Reactor::sleep(std::vector<pollfd>& more) {
   uint64_t kicks = 0;
   [[maybe_unused]] auto taken = ::read(kick_, &kicks, sizeof kicks);
   return false;
+}
+
+void Reactor::share_wake_fd() {
+  std::lock_guard lock(mutex_);
+  shared_ = true;
 }
 
 Result<void> Reactor::need() {
@@ -304,6 +316,7 @@ void Reactor::keep() {
   ::pthread_setname_np(::pthread_self(), "rrdk-tirpc");
   run_on_any_cpu();
   (void)register_thread();
+  std::vector<pollfd> nothing_else;
   std::unique_lock lock(mutex_);
   while (true) {
     keeper_waits_ = true;
@@ -321,7 +334,7 @@ void Reactor::keep() {
     bool leads = true;
     while (leads && !is_wanted() && is_needed()) {
       if (poll() == 0 && runtime_.arm_wake(core_))
-        leads = sleep();
+        leads = sleep(nothing_else, true);
     }
     if (leads)
       resign();

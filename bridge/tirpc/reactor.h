@@ -26,7 +26,9 @@ namespace rrdk::tirpc {
 // In a process that was forked from one that uses this library: returns an error that says so.
 Result<void> check_process();
 
-// Wakes a sleeper. Errors: kSystem, with its remedy.
+// A function of the system has failed, as errno says: kSystem, with its remedy.
+tl::unexpected<Error> system_failure(const char* function);
+// Wakes a sleeper.
 Result<int> open_eventfd();
 
 // The event for which one thread waits, and which a pass of the core reports.
@@ -110,8 +112,13 @@ class Reactor {
   bool is_tired();
   // Sleeps until there is work for the core, one of `more` has an event (see its revents), or
   // another thread leads. Returns false in the last case.
-  bool sleep(std::vector<pollfd>& more);
+  bool sleep(std::vector<pollfd>& more) { return sleep(more, false); }
   bool sleep();
+  // Returns true if wake_fd() becomes readable at the next work, if the core is free until then.
+  bool arm() { return runtime_.arm_wake(core_); }
+  int wake_fd() const { return runtime_.wake_fd(core_); }
+  // From now on the program may sleep on wake_fd() too: the keeper gives it some time to lead.
+  void share_wake_fd();
 
   // From now on, until unneed() was called as often, work must continue although no thread waits.
   // Errors: kSystem (the keeper cannot be started). Any thread.
@@ -134,6 +141,7 @@ class Reactor {
   void resign_to_others();
   bool follow(Wait& wait);  // returns true if the caller leads
   void keep();
+  bool sleep(std::vector<pollfd>& more, bool is_keeper);
   // The rest is called with mutex_ held.
   void take_lead();
   void pass_on();
@@ -154,6 +162,7 @@ class Reactor {
   std::condition_variable resigned_;   // the events for which they wait
   std::atomic<uint32_t> needs_ = 0;
   bool keeper_runs_ = false, keeper_waits_ = false;
+  bool shared_ = false;                 // see share_wake_fd()
   std::condition_variable unattended_;  // the event for which the keeper waits
 };
 

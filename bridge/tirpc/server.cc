@@ -4,6 +4,7 @@
 #include "rrdk/server.h"
 
 #include <poll.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -123,7 +124,9 @@ struct Service {
   std::deque<Waiting> taken;       // the call that the serving thread dispatches now
   std::atomic<bool> away = false;  // in dispatch routines
   std::atomic<bool> ends = false;
-  int wake = -1;  // written to by rrdk_svc_exit()
+  bool attended = false;  // a thread will look at `waiting` again; changed by one that leads
+  int wake = -1;          // written to by ring() and rrdk_svc_exit()
+  int fd = -1;            // rrdk_svc_fd()
   uint32_t passes = 0;
   std::vector<pollfd> sockets;  // of libtirpc's own transports, as of the last look
   int ready = 0;                // how many have something
@@ -133,7 +136,14 @@ struct Service {
     return instance;
   }
   Result<void> start();
+  Result<int> open_fd();
   void run();
+  // Returns how many calls were dispatched, or -1 after rrdk_svc_exit().
+  int poll();
+  // The caller leads, and will attend no more. If the program has a loop of its own, that comes
+  // back at the next work, or now if there is some.
+  void leave_to_loop();
+  void ring() const noexcept;
   // The thread that leads polls until there is a call, a socket has something or rrdk_svc_exit() is
   // called. Returns false if it no longer leads.
   bool look();
@@ -142,8 +152,26 @@ struct Service {
   // Returns false if it sleeps no more, and does not lead.
   bool sleep();
   void serve_sockets();
-  void dispatch_taken();
+  // Returns false if no call waits. The caller leads.
+  bool take_waiting();
+  int dispatch_taken();  // how many
   void refuse_waiting(const Registration& registration);
+};
+
+// Leads while it lives. Outside of what serves, work that is left is then the program's loop's.
+class Turn {
+ public:
+  Turn() { service_.reactor->lead(); }
+  ~Turn() {
+    if (!service_.attended)
+      service_.leave_to_loop();
+    service_.reactor->resign();
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  Service& service_ = Service::get();
 };
 
 Result<void> Service::start() {
@@ -166,18 +194,86 @@ Result<void> Service::start() {
   return {};
 }
 
+// One descriptor for what wakes the core, and for what the program is to be told.
+Result<int> Service::open_fd() {
+  if (auto started = start(); !started)
+    return tl::unexpected(started.error());
+  if (fd >= 0)
+    return fd;
+  const int made = ::epoll_create1(EPOLL_CLOEXEC);
+  for (int source : {reactor->wake_fd(), wake}) {
+    epoll_event event = {.events = EPOLLIN, .data = {}};
+    if (made >= 0 && ::epoll_ctl(made, EPOLL_CTL_ADD, source, &event) == 0)
+      continue;
+    auto failure = system_failure("epoll");
+    if (made >= 0)
+      ::close(made);
+    return failure;
+  }
+  fd = made;
+  reactor->share_wake_fd();
+  ring();
+  return fd;
+}
+
+void Service::ring() const noexcept {
+  const uint64_t one = 1;
+  // If the eventfd is full, the write fails, but who waits is woken anyway.
+  [[maybe_unused]] auto written = ::write(wake, &one, sizeof one);
+}
+
 void Service::run() {
   while (!ends.load(std::memory_order_acquire)) {
     reactor->lead();
+    attended = true;
     if (!look())
       continue;
     reactor->resign();
-    away.store(true, std::memory_order_relaxed);
     dispatch_taken();
     serve_sockets();
-    away.store(false, std::memory_order_relaxed);
   }
   ends.store(false, std::memory_order_relaxed);
+  reactor->lead();
+  leave_to_loop();
+  reactor->resign();
+}
+
+int Service::poll() {
+  constexpr uint32_t kMostRounds = 16;  // then the program sees to its other work
+  int served = 0;
+  uint64_t rings = 0;
+  [[maybe_unused]] auto length = ::read(wake, &rings, sizeof rings);
+  reactor->lead();
+  attended = true;
+  for (uint32_t round = 0; round < kMostRounds && !ends.load(std::memory_order_acquire); ++round) {
+    const bool found = reactor->poll() != 0;
+    if (!take_waiting()) {
+      if (!found)
+        break;
+      continue;
+    }
+    reactor->resign();
+    served += dispatch_taken();
+    reactor->lead();
+  }
+  leave_to_loop();
+  reactor->resign();
+  return ends.exchange(false, std::memory_order_acq_rel) ? -1 : served;
+}
+
+void Service::leave_to_loop() {
+  attended = false;
+  if (fd >= 0 && (!waiting.empty() || !taken.empty() || !reactor->arm()))
+    ring();
+}
+
+bool Service::take_waiting() {
+  if (taken.empty())
+    taken.swap(waiting);
+  if (taken.empty())
+    return false;
+  reactor->poll();  // a routine may block, so peers that the last pass sent to are woken now
+  return true;
 }
 
 bool Service::look() {
@@ -198,9 +294,8 @@ bool Service::look() {
     }
   }
   reactor->found_something();
-  reactor->poll();  // a routine may block, so peers that the last pass sent to are woken now
-  if (taken.empty())
-    taken.swap(waiting);
+  if (!take_waiting())
+    reactor->poll();  // for the routines of libtirpc's transports
   return true;
 }
 
@@ -230,18 +325,24 @@ bool Service::sleep() {
 }
 
 void Service::serve_sockets() {
-  if (ready != 0)
-    svc_getreq_poll(sockets.data(), ready);
-  ready = 0;
+  if (ready == 0)
+    return;
+  away.store(true, std::memory_order_relaxed);
+  svc_getreq_poll(sockets.data(), std::exchange(ready, 0));
+  away.store(false, std::memory_order_relaxed);
 }
 
-void Service::dispatch_taken() {
-  while (!ends.load(std::memory_order_relaxed) && !taken.empty()) {
+int Service::dispatch_taken() {
+  int served = 0;
+  away.store(true, std::memory_order_relaxed);
+  for (; !ends.load(std::memory_order_relaxed) && !taken.empty(); ++served) {
     Waiting next = std::move(taken.front());
     taken.pop_front();
     Transport& transport = *next.registration->transport;
     transport.dispatch(std::move(next));
   }
+  away.store(false, std::memory_order_relaxed);
+  return served;
 }
 
 // A connection's context is the number of its waiting calls. The caller leads.
@@ -273,7 +374,7 @@ Result<Transport*> Transport::listen(const std::string& uri) {
   if (auto started = service.start(); !started)
     return tl::unexpected(started.error());
   std::unique_ptr<Transport> made(new Transport);
-  Lead lead(*service.reactor);
+  Turn turn;
   service.reactor->poll();  // listen() then polls while it waits
   auto server = Server::create(service.reactor->runtime(), {.inline_size = kInlineSize,
                                                             .max_call = kMostBytes,
@@ -301,7 +402,7 @@ Result<Transport*> Transport::listen(const std::string& uri) {
 Transport::~Transport() {
   while (!registrations_.empty())
     retire(registrations_.front()->items->binding());
-  Lead lead(*Service::get().reactor);
+  Turn turn;
   Service::get().reactor->poll();  // ~Server() then polls while it waits
   server_.reset();
 }
@@ -349,44 +450,47 @@ void Transport::retire(const Binding& binding) {
   registrations_.erase(found);
   gone->in_rpcbind.reset();
   Service& service = Service::get();
-  Lead lead(*service.reactor);
+  Turn turn;
   service.reactor->poll();
   (void)server_->remove_service(binding.program, binding.version);
   service.refuse_waiting(*gone);
   retired_.push_back(std::move(gone));
 }
 
-// A core's pass. While a dispatch routine runs, a client that only asks whether the server is there
-// is answered at once, unless earlier calls of this client wait.
+// A core's pass. While the program is busy, a client that only asks whether the server is there is
+// answered at once, unless earlier calls of this client wait.
 void Transport::take(ServerCall call, void* registration) {
   Service& service = Service::get();
-  if (call.procedure() == NULLPROC && service.away.load(std::memory_order_relaxed) &&
-      call.connection().context() == nullptr)
+  const bool busy = service.away.load(std::memory_order_relaxed) ||
+                    (service.fd >= 0 && !service.attended);  // in what its loop does besides
+  if (call.procedure() == NULLPROC && busy && call.connection().context() == nullptr)
     return std::move(call).reply();
   count_waiting(call, 1);
   service.waiting.push_back({std::move(call), static_cast<Registration*>(registration)});
+  if (service.fd >= 0 && !service.attended)
+    service.ring();
 }
 
 // The thread that leads ends the call.
 void Transport::reject(AcceptStat status) {
-  Lead lead(*Service::get().reactor);
+  Turn turn;
   std::move(current_).reject(status);
 }
 
 void Transport::reject_versions(uint32_t low, uint32_t high) {
-  Lead lead(*Service::get().reactor);
+  Turn turn;
   std::move(current_).reject_versions(low, high);
 }
 
 void Transport::deny(AuthStat reason) {
-  Lead lead(*Service::get().reactor);
+  Turn turn;
   std::move(current_).deny(reason);
 }
 
 void Transport::dispatch(Waiting waiting) {
   const Registration& registration = *waiting.registration;
   {
-    Lead lead(*Service::get().reactor);
+    Turn turn;
     count_waiting(waiting.call, -1);
   }
   current_ = std::move(waiting.call);
@@ -501,7 +605,7 @@ bool Transport::send_results(xdrproc_t routine, void* results) {
   }
   Reactor& reactor = *Service::get().reactor;
   if (!stream.borrows()) {
-    Lead lead(reactor);
+    Turn turn;
     std::move(current_).reply();
     return true;
   }
@@ -509,6 +613,7 @@ bool Transport::send_results(xdrproc_t routine, void* results) {
   Wait released;
   current_.on_released([](void* wait) { static_cast<Wait*>(wait)->finish(); }, &released);
   reactor.run(released, [this] { std::move(current_).reply(); });
+  Turn turn;
   return true;
 }
 
@@ -575,12 +680,33 @@ void rrdk_svc_run(void) {
   service.run();
 }
 
+int rrdk_svc_fd(void) {
+  const auto fd = Service::get().open_fd();
+  if (!fd)
+    rrdk::tirpc::note_failure(fd.error().message);
+  return fd.value_or(-1);
+}
+
+int rrdk_svc_poll(void) {
+  Service& service = Service::get();
+  if (auto started = service.start(); !started) {
+    rrdk::tirpc::note_failure(started.error().message);
+    return -1;
+  }
+  if (service.away.load(std::memory_order_relaxed)) {
+    rrdk::tirpc::note_failure("rrdk_svc_poll() was called in a dispatch routine");
+    return -1;
+  }
+  const int served = service.poll();
+  if (served < 0)
+    rrdk::tirpc::note_failure("rrdk_svc_exit() was called");
+  return served;
+}
+
 void rrdk_svc_exit(void) {
   const int error = errno;  // that of the code which the signal has interrupted
   Service& service = Service::get();
   service.ends.store(true, std::memory_order_release);
-  const uint64_t one = 1;
-  // If the eventfd is full, the write fails, but the loop is woken anyway.
-  [[maybe_unused]] auto written = ::write(service.wake, &one, sizeof one);
+  service.ring();
   errno = error;
 }

@@ -1,6 +1,6 @@
 #include "perf_data.h"
 
-void perf_fill(char *to, uint32_t count, uint64_t offset) {
+void perf_fill(char* to, uint32_t count, uint64_t offset) {
   uint32_t i;
   for (i = 0; i < count; i++) {
     const uint64_t x = offset + i;
@@ -8,7 +8,7 @@ void perf_fill(char *to, uint32_t count, uint64_t offset) {
   }
 }
 
-uint32_t perf_crc32c(const char *bytes, uint32_t count) {
+uint32_t perf_crc32c(const char* bytes, uint32_t count) {
   static uint32_t table[256];
   uint32_t crc = 0xffffffff;
   uint32_t i, bit;

@@ -9,35 +9,35 @@
 
 #define LARGEST (4u << 20)
 
-extern void perf_prog_1(struct svc_req *, SVCXPRT *);
+extern void perf_prog_1(struct svc_req*, SVCXPRT*);
 
-void *perf_null_1_svc(void *nothing, struct svc_req *request) {
+void* perf_null_1_svc(void* nothing, struct svc_req* request) {
   static char result;
   (void)nothing;
   (void)request;
   return &result;
 }
 
-perf_blob *perf_echo_1_svc(perf_blob *args, struct svc_req *request) {
+perf_blob* perf_echo_1_svc(perf_blob* args, struct svc_req* request) {
   (void)request;
   return args;
 }
 
 /* Memory for what is answered: some of the library's, and some of malloc()'s. */
-static char *room(int which) {
-  static char *rooms[2];
+static char* room(int which) {
+  static char* rooms[2];
   if (rooms[which] == NULL)
     rooms[which] = which == 0 ? rrdk_tirpc_alloc(LARGEST) : malloc(LARGEST);
   return rooms[which];
 }
 
-static uint32_t crc_if(u_int flags, const char *bytes, u_int count) {
+static uint32_t crc_if(u_int flags, const char* bytes, u_int count) {
   return (flags & PERF_VERIFY) != 0 ? perf_crc32c(bytes, count) : 0;
 }
 
-perf_read_res *perf_read_1_svc(perf_read_args *args, struct svc_req *request) {
+perf_read_res* perf_read_1_svc(perf_read_args* args, struct svc_req* request) {
   static perf_read_res result;
-  perf_read_ok *ok = &result.perf_read_res_u.ok;
+  perf_read_ok* ok = &result.perf_read_res_u.ok;
   (void)request;
   result.status = args->count > LARGEST ? PERF_ERR_TOOBIG : PERF_OK;
   if (result.status != PERF_OK)
@@ -49,18 +49,18 @@ perf_read_res *perf_read_1_svc(perf_read_args *args, struct svc_req *request) {
   return &result;
 }
 
-perf_write_res *perf_write_1_svc(perf_write_args *args, struct svc_req *request) {
+perf_write_res* perf_write_1_svc(perf_write_args* args, struct svc_req* request) {
   static perf_write_res result;
-  perf_write_ok *ok = &result.perf_write_res_u.ok;
+  perf_write_ok* ok = &result.perf_write_res_u.ok;
   (void)request;
   ok->count = args->data.data_len;
   ok->crc32c = crc_if(args->flags, args->data.data_val, args->data.data_len);
   return &result;
 }
 
-perf_sandwich_res *perf_sandwich_1_svc(perf_sandwich_args *args, struct svc_req *request) {
+perf_sandwich_res* perf_sandwich_1_svc(perf_sandwich_args* args, struct svc_req* request) {
   static perf_sandwich_res result;
-  perf_sandwich_ok *ok = &result.perf_sandwich_res_u.ok;
+  perf_sandwich_ok* ok = &result.perf_sandwich_res_u.ok;
   (void)request;
   ok->head_crc32c = crc_if(args->flags, args->head.head_val, args->head.head_len);
   ok->data_crc32c = crc_if(args->flags, args->data.data_val, args->data.data_len);
@@ -69,9 +69,9 @@ perf_sandwich_res *perf_sandwich_1_svc(perf_sandwich_args *args, struct svc_req 
   return &result;
 }
 
-perf_read2_res *perf_read2_1_svc(perf_read2_args *args, struct svc_req *request) {
+perf_read2_res* perf_read2_1_svc(perf_read2_args* args, struct svc_req* request) {
   static perf_read2_res result;
-  perf_read2_ok *ok = &result.perf_read2_res_u.ok;
+  perf_read2_ok* ok = &result.perf_read2_res_u.ok;
   (void)request;
   result.status = args->count1 > LARGEST || args->count2 > LARGEST ? PERF_ERR_TOOBIG : PERF_OK;
   if (result.status != PERF_OK)
@@ -92,10 +92,10 @@ static void stop(int signal) {
   rrdk_svc_exit();
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   int i;
   for (i = 1; i < argc; i++) {
-    SVCXPRT *transport = rrdk_svc_create(argv[i]);
+    SVCXPRT* transport = rrdk_svc_create(argv[i]);
     if (transport == NULL || !rrdk_svc_reg(transport, PERF_PROG, PERF_V1, perf_prog_1, 0)) {
       fprintf(stderr, "perf_server: %s\n", rrdk_tirpc_error());
       return 1;

@@ -5,6 +5,9 @@ Usage: programs_test.py PATH_OF_TESTRPC [CASE...], with RRDK_TIRPC_PROGRAMS nami
 """
 import os
 import signal
+import socket
+import struct
+import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -27,9 +30,12 @@ class Programs(harness.Case):
         else:
             os.environ.pop("RRDK_TIRPC_BINDING", None)
 
-    def program(self, name, *arguments):
+    def path_of(self, name):
         paths = [os.path.join(folder, name) for folder in PROGRAMS]
-        return self.start(*arguments, program=next(path for path in paths if os.path.exists(path)))
+        return next(path for path in paths if os.path.exists(path))
+
+    def program(self, name, *arguments):
+        return self.start(*arguments, program=self.path_of(name))
 
     def run_program(self, name, *arguments):
         process = self.program(name, *arguments)
@@ -99,6 +105,49 @@ class KvProgram(Programs):
         self.assertEqual(self.ask(shm, "list"), (0, "greeting: 5 bytes"))
         self.assertEqual(self.ask(shm, "get", "large")[0], 1)
         self.stop(server)
+
+    def start_loop(self):
+        server = self.start(self.uri, "iwarp://127.0.0.1:0", program=self.path_of("loop_server"),
+                            stdin=subprocess.PIPE)
+        return server, [server.wait_for_line("serving at").split()[-1] for _ in range(3)]
+
+    def tell(self, server, line):
+        server.process.stdin.write(line + "\n")
+        server.process.stdin.flush()
+
+    def null_over_tcp(self, address):
+        """Whether libtirpc's transport, which the same loop serves, answers procedure 0."""
+        call = struct.pack(">11I", 0x80000028, 77, 0, 2, 0x20004b56, 1, 0, 0, 0, 0, 0)
+        with socket.create_connection(("127.0.0.1", int(address.split(":")[1])), harness.PATIENCE) as peer:
+            peer.sendall(call)
+            return peer.recv(64) == struct.pack(">7I", 0x80000018, 77, 1, 0, 0, 0, 0)
+
+    def test_a_loop_of_its_own_serves_beside_what_else_it_has(self):
+        server, (tcp, shm, iwarp) = self.start_loop()
+        self.assertEqual(self.ask(shm, "put", "greeting", "hello"), (0, ""))
+        self.tell(server, "ticks")
+        server.wait_for_line("ticked")
+        self.assertEqual(self.ask(iwarp, "get", "greeting"), (0, "hello"))
+        self.assertTrue(self.null_over_tcp(tcp))
+        self.assertEqual(self.ask(shm, "list"), (0, "greeting: 5 bytes"))
+        self.tell(server, "ticks")
+        server.wait_for_line("ticked")
+        self.tell(server, "end")
+        self.assert_status(server, 0)
+        self.assertEqual(server.lines[-1], "rrdk_svc_exit() was called")
+
+    def test_clients_connect_while_a_loop_of_its_own_does_something_else(self):
+        server, (_, shm, iwarp) = self.start_loop()
+        self.tell(server, "hold")
+        server.wait_for_line("holding")
+        waiting = [self.program("ping_client", address) for address in (shm, iwarp)]
+        for client in waiting:
+            client.wait_for_line("answered, calling")
+        self.tell(server, "go on")
+        for client in waiting:
+            self.assert_status(client, 0)
+        self.tell(server, "end")
+        self.assert_status(server, 0)
 
     def test_a_client_hears_that_its_server_was_killed(self):
         server = self.start("--server", self.uri)

@@ -231,7 +231,26 @@ std::string try_registrations(SVCXPRT* shm) {
   return "";
 }
 
+// As a program does that has a loop of its own.
+void serve_in_own_loop() {
+  while (true) {
+    std::vector<pollfd> sources(svc_pollfd, svc_pollfd + svc_max_pollfd);
+    for (pollfd& source : sources)
+      source.revents = 0;
+    sources.push_back({.fd = rrdk_svc_fd(), .events = POLLIN, .revents = 0});
+    ::poll(sources.data(), sources.size(), -1);
+    if (sources.back().revents != 0 && rrdk_svc_poll() < 0)
+      return;
+    sources.pop_back();
+    svc_getreq_poll(sources.data(), static_cast<int>(sources.size()));
+  }
+}
+
 }  // namespace
+
+bool has_own_loop() {
+  return std::getenv("RRDK_TIRPC_OWN_LOOP") != nullptr;
+}
 
 StubServer::StubServer() {
   std::promise<std::string> ready;  // what went wrong
@@ -252,7 +271,7 @@ StubServer::StubServer() {
     const std::string wrong = try_registrations(transports.front());
     ready.set_value(wrong);
     if (wrong.empty())
-      rrdk_svc_run();
+      has_own_loop() ? serve_in_own_loop() : rrdk_svc_run();
     for (SVCXPRT* transport : transports)
       svc_destroy(transport);
     svc_unreg(KV_PROG, KV_V1);

@@ -45,6 +45,10 @@ constexpr rrdk::ProcedureBinding kKvProcedures[] = {
 constexpr rrdk::Binding kKv = {
     .program = 0x20004b56, .version = 1, .name = "kv", .procedures = kKvProcedures};
 
+// Whether the StubServer is served from a loop of its own, by rrdk_svc_poll(), and not by
+// rrdk_svc_run(): as the environment variable RRDK_TIRPC_OWN_LOOP says.
+bool has_own_loop();
+
 class StubServer {
  public:
   StubServer();

@@ -4,9 +4,9 @@
 
 #include "perf.h"
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   perf_read_args args = {0, 1, 0, 10000000};
-  CLIENT *client = rrdk_clnt_create(argc > 1 ? argv[1] : "", PERF_PROG, PERF_V1);
+  CLIENT* client = rrdk_clnt_create(argc > 1 ? argv[1] : "", PERF_PROG, PERF_V1);
   if (client == NULL) {
     clnt_pcreateerror("slow_client");
     return 1;

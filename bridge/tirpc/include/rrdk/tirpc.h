@@ -30,17 +30,17 @@
  *
  * Threads: several threads may use one CLIENT, as with libtirpc: their calls are made one after the
  * other. Calls on several CLIENTs run at the same time. clnt_destroy() must be called by the last
- * user. Dispatch routines run in the thread that calls rrdk_svc_run(), and all functions of servers
- * except rrdk_svc_exit() must be called in that thread. The other functions may be called in any
- * thread.
+ * user. Dispatch routines run in the thread that calls rrdk_svc_run() or rrdk_svc_poll(), and all
+ * functions of servers except rrdk_svc_exit() must be called in that thread. The other functions
+ * may be called in any thread.
  *
  * Waiting: a call polls, for 20 microseconds without giving its CPU away, then yielding it, and
  * sleeps after 50 microseconds. rrdk_svc_run() does the same. So calls need no thread except their
- * own. While a dispatch routine takes longer than a millisecond, while rrdk_svc_run() is not
- * running, or while batched calls are on their way, a thread "rrdk-tirpc" polls instead: one for
- * servers, and up to four for clients in a process that makes batched calls. Besides these there
- * are the threads that rrdk/runtime.h lists, whatever the number of CLIENTs. A CLIENT has one
- * descriptor over iwarp, and three over shm.
+ * own. While a dispatch routine takes longer than a millisecond, while neither rrdk_svc_run() nor
+ * rrdk_svc_poll() is running, or while batched calls are on their way, a thread "rrdk-tirpc" polls
+ * instead: one for servers, and up to four for clients in a process that makes batched calls.
+ * Besides these there are the threads that rrdk/runtime.h lists, whatever the number of CLIENTs. A
+ * CLIENT has one descriptor over iwarp, and three over shm.
  *
  * fork() without exec is not allowed once one of these functions was called, see rrdk/eal.h. In a
  * child they all fail, as does clnt_call(), with RPC_CANTSEND; clnt_destroy() and svc_destroy()
@@ -166,8 +166,33 @@ void rrdk_svc_unreg(SVCXPRT* transport, rpcprog_t program, rpcvers_t version);
 void rrdk_svc_run(void);
 
 /**
- * Makes rrdk_svc_run() return, after the dispatch routine that it is in. If it is not running, the
- * next rrdk_svc_run() returns at once. Any thread; also in a signal handler.
+ * For a program with a loop of its own, beside its timers and sockets; as svc_pollfd and
+ * svc_getreq_poll() for libtirpc's transports, which that loop serves by these as before:
+ *
+ *   struct pollfd sources[] = {{.fd = rrdk_svc_fd(), .events = POLLIN}, ...};
+ *   while (poll(sources, count, timeout) >= 0 || errno == EINTR)
+ *     if (sources[0].revents != 0 && rrdk_svc_poll() < 0)
+ *       break;
+ *
+ * rrdk_svc_fd() returns a descriptor that is readable when the transports of rrdk_svc_create() have
+ * work, those that are made later as well. It belongs to the library and stays the same. Sleep on
+ * it with select(), poll() or epoll (level-triggered), and do nothing else with it. Returns -1 on
+ * failure; rrdk_tirpc_error() has the reason.
+ *
+ * rrdk_svc_poll() does what there is to do, without waiting for more, and runs dispatch routines as
+ * rrdk_svc_run() does. Returns how many calls were dispatched, often 0: some work is the
+ * library's own. Returns -1 if rrdk_svc_exit() was called since, or it was called in a dispatch
+ * routine, or on failure; rrdk_tirpc_error() says which. It may leave work for its next call, for
+ * which the descriptor then is readable. While the program does other things for more than a
+ * millisecond, a thread of the library takes care of connections as while a dispatch routine runs.
+ */
+int rrdk_svc_fd(void);
+int rrdk_svc_poll(void);
+
+/**
+ * Makes rrdk_svc_run() return, after the dispatch routine that it is in; with a loop of its own, it
+ * makes rrdk_svc_fd() readable and rrdk_svc_poll() return -1. If neither is running, the next one
+ * does so at once. Any thread; also in a signal handler.
  */
 void rrdk_svc_exit(void);
 
