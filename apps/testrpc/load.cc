@@ -24,7 +24,10 @@ constexpr uint32_t kClockPasses = 16;
 constexpr uint64_t kForever = UINT64_MAX;
 constexpr auto kOpenLoopGraceNs = static_cast<uint64_t>(kOpenLoopGraceSeconds * 1e9);
 constexpr uint64_t kWarmUpCallsPerSlot = 16;
-constexpr uint64_t kWarmUpNs = 200 * kMs;
+// A disturbed machine or a slow server makes few calls in less time, and what the first calls make
+// grow, such as the receive buffers of a server, would grow while calls are measured.
+constexpr uint64_t kWarmUpNs = 1000 * kMs;
+constexpr uint64_t kOpenWarmUpNs = 200 * kMs;  // a schedule may be slow, and the server not
 // A closed-loop run is made in pieces of this length, with a probe of the machine in between.
 constexpr uint64_t kPieceNs = 250 * kMs;
 // When a run is stopped, its calls have this time to end by themselves; then they are cancelled. If
@@ -247,11 +250,11 @@ void Load::warm_up() {
   const bool open = options_->rate != 0;
   // A slow schedule would leave most connections without a call.
   if (open)
-    phase(false, spec_->active, kWarmUpNs, 0);
+    phase(false, kWarmUpCallsPerSlot * spec_->active, kWarmUpNs, 0);
   if (options_->warmup_s != 0)
     phase(open, kForever, static_cast<uint64_t>(options_->warmup_s * 1e9), 0);
   else
-    phase(open, calls, kWarmUpNs, 0);
+    phase(open, calls, open ? kOpenWarmUpNs : kWarmUpNs, 0);
   recording_ = result_->measuring = true;
 }
 

@@ -54,7 +54,7 @@ constexpr Option kOptions[] = {
      [](Options& o, const std::string& v) { return take_calls(o.count, v); }},
     {"warmup", "SECONDS", Kind::kRun, Group::kCalls, kCallers, "off",
      "before each run, make calls for this time that no figure counts (default: 16 for each call in"
-     " flight, 0.2 s at most)",
+     " flight, 1 s at most; 0.2 s with --rate)",
      [](Options& o, const std::string& v) { return take_positive(o.warmup_s, v); }},
     {"repeat", "N", Kind::kRun, Group::kCalls, kCallers, nullptr,
      "make each run N times, all runs in turns; the table then has medians and the spread",
