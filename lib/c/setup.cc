@@ -134,6 +134,17 @@ RuntimeOptions options_of(const rrdk_runtime_options& o) {
   return options;
 }
 
+rrdk_capture_options capture_defaults() {
+  const CaptureOptions d;
+  return {.size = sizeof(rrdk_capture_options),
+          .message_bytes = d.message_bytes,
+          .file_bytes = d.file_bytes};
+}
+
+rrdk_capture_counts counts_of(const CaptureCounts& counts) {
+  return {.size = sizeof(rrdk_capture_counts), .captured = counts.captured, .lost = counts.lost};
+}
+
 rrdk_errc give_registered(Result<RegisteredMemory>&& made, rrdk_registered_memory** to,
                           rrdk_error* error) {
   return give(std::move(made), to, error, [](RegisteredMemory memory) {
@@ -295,6 +306,33 @@ rrdk_errc rrdk_runtime_run_aside(rrdk_runtime* runtime, void (*task)(void* argum
   if (c::lacks({{runtime, "the runtime"}}, error))
     return RRDK_E_INVALID_ARGUMENT;
   return c::give(of(runtime).run_aside(task, argument), error);
+}
+
+void rrdk_capture_options_init(rrdk_capture_options* options, size_t size) {
+  c::copy_defaults(c::capture_defaults(), options, size);
+}
+
+rrdk_errc rrdk_runtime_start_capture(rrdk_runtime* runtime, const char* file,
+                                     const rrdk_capture_options* options, rrdk_error* error) {
+  if (c::lacks({{runtime, "the runtime"}, {file, "the file of a capture"}}, error))
+    return RRDK_E_INVALID_ARGUMENT;
+  rrdk_capture_options all = c::capture_defaults();
+  if (auto known = c::copy_in(options, all, "rrdk_capture_options"); !known)
+    return c::tell(known.error(), error);
+  return c::give(of(runtime).start_capture(
+                     file, {.message_bytes = all.message_bytes, .file_bytes = all.file_bytes}),
+                 error);
+}
+
+bool rrdk_runtime_stop_capture(rrdk_runtime* runtime, rrdk_capture_counts* counts) {
+  if (counts != nullptr && !c::is_size_of<rrdk_capture_counts>(counts->size))
+    return false;
+  const rrdk_capture_counts all = c::counts_of(of(runtime).stop_capture());
+  return counts == nullptr || c::copy_out(all, counts);
+}
+
+bool rrdk_runtime_capture_counts(const rrdk_runtime* runtime, rrdk_capture_counts* counts) {
+  return c::copy_out(c::counts_of(of(runtime).capture_counts()), counts);
 }
 
 uint64_t rrdk_now_ns() {

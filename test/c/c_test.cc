@@ -71,6 +71,10 @@ TEST_P(C, Credentials) {
   expect(credentials);
 }
 
+TEST_P(C, Captures) {
+  expect(captures);
+}
+
 TEST(CSetUp, TimersAndTasks) {
   EXPECT_STREQ(timers_and_tasks(), nullptr);
 }

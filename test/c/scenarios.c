@@ -1039,6 +1039,41 @@ const char* counters_and_stats(const char* uri) {
   return end_world(&w);
 }
 
+const char* captures(const char* uri) {
+  struct world w;
+  BEGIN(begin_world(&w, uri));
+  char file[] = "rrdk-c-test-XXXXXX";
+  const int descriptor = mkstemp(file);
+  CHECK(descriptor >= 0);
+  rrdk_capture_options options;
+  rrdk_capture_options_init(&options, sizeof options);
+  CHECK(options.message_bytes == 65536);
+  options.message_bytes = 100;
+  CHECK_OK(rrdk_runtime_start_capture(w.runtime, file, &options, &error));
+  CHECK(rrdk_runtime_start_capture(w.runtime, file, NULL, &error) == RRDK_E_INVALID_ARGUMENT);
+  rrdk_call_begin(w.call, w.program, NULLPROC);
+  CHECK(run(&w) == RRDK_CALL_OK);
+  rrdk_capture_counts counts = {.size = 1};
+  CHECK(!rrdk_runtime_capture_counts(w.runtime, &counts));
+  CHECK(!rrdk_runtime_stop_capture(w.runtime, &counts));
+  counts.size = sizeof counts;
+  CHECK(rrdk_runtime_capture_counts(w.runtime, &counts) && counts.captured > 0);
+  CHECK(rrdk_runtime_stop_capture(w.runtime, &counts) && counts.captured > 0 && counts.lost == 0);
+  unsigned char magic[4] = {0};
+  CHECK(read(descriptor, magic, sizeof magic) == sizeof magic && magic[0] == 0x0a); /* pcapng */
+  close(descriptor);
+  unlink(file);
+  CHECK(rrdk_runtime_stop_capture(w.runtime, NULL));
+  CHECK(rrdk_runtime_capture_counts(w.runtime, &counts) && counts.captured == 0);
+
+  options.file_bytes = 1;
+  CHECK(rrdk_runtime_start_capture(w.runtime, file, &options, &error) == RRDK_E_INVALID_ARGUMENT);
+  options.size = 3;
+  CHECK(rrdk_runtime_start_capture(w.runtime, file, &options, &error) == RRDK_E_INVALID_ARGUMENT);
+  CHECK_MISSING(rrdk_runtime_start_capture(w.runtime, NULL, NULL, &error), "the file of a capture");
+  return end_world(&w);
+}
+
 const char* credentials(const char* uri) {
   struct world w;
   BEGIN(begin_world(&w, uri));

@@ -18,6 +18,7 @@ const char* a_server_that_is_asked_to_end(const char* uri);
 const char* missing_and_gone_objects(const char* uri);
 const char* counters_and_stats(const char* uri);
 const char* credentials(const char* uri);
+const char* captures(const char* uri);
 const char* timers_and_tasks(void);
 const char* options_of_other_releases(void);
 const char* options_that_are_wrong(void);

@@ -44,14 +44,15 @@
  *
  * Waiting: a reactor with one thread makes an embedded runtime, calls rrdk_runtime_poll(), and uses
  * no function that waits while it serves: rrdk_connect(), rrdk_call_submit_and_wait(),
- * rrdk_connection_drain(), rrdk_server_listen(), rrdk_server_drain(), rrdk_server_remove_service();
+ * rrdk_connection_drain(), rrdk_server_listen(), rrdk_server_drain(), rrdk_server_remove_service(),
+ * rrdk_runtime_start_capture(), rrdk_runtime_stop_capture();
  * rrdk_connection_destroy() before RRDK_CLOSED, rrdk_server_destroy() before it has closed,
  * rrdk_call_destroy() in flight; and, on other threads than the core's, rrdk_call_abandon(),
  * rrdk_timer_stop() and rrdk_timer_destroy().
  *
- * C++ only: captures, fault injection, rpcbind and calls over TCP, statistics of procedures and
- * stages of sampled calls, audits of the pools, network addresses in numbers, extensions of version
- * 2, and RFC 5666's compatibility mode.
+ * C++ only: captures that begin and end without waiting, fault injection, rpcbind and calls over
+ * TCP, statistics of procedures and stages of sampled calls, audits of the pools, network addresses
+ * in numbers, extensions of version 2, and RFC 5666's compatibility mode.
  */
 #pragma once
 
@@ -331,6 +332,38 @@ size_t rrdk_runtime_core_counters(const rrdk_runtime* runtime, uint32_t core, ui
  */
 rrdk_errc rrdk_runtime_run_aside(rrdk_runtime* runtime, void (*task)(void* argument),
                                  void* argument, rrdk_error* error);
+
+/** rrdk::CaptureOptions (rrdk/capture.h). */
+typedef struct rrdk_capture_options {
+  size_t size;
+  uint32_t message_bytes; /**< kept of each message, Write or Read, 64 to 1048576 */
+  uint64_t file_bytes;    /**< the largest size of the file, at least 65536 */
+} rrdk_capture_options;
+/** rrdk::CaptureCounts. */
+typedef struct rrdk_capture_counts {
+  size_t size;
+  uint64_t captured, lost;
+} rrdk_capture_counts;
+
+void rrdk_capture_options_init(rrdk_capture_options* options, size_t size);
+/**
+ * Writes what the runtime's connections send and receive into `file`, as rrdk/capture.h describes.
+ * Waits for the file. Any thread, but not in a handler or callback. Errors: as for
+ * Runtime::start_capture().
+ */
+rrdk_errc rrdk_runtime_start_capture(rrdk_runtime* runtime, const char* file,
+                                     const rrdk_capture_options* options, rrdk_error* error);
+/**
+ * Ends the capture, and waits for the file. Any thread, but not in a handler or callback. Writes
+ * its counts, zeros if there was no capture, to `counts`, which may be NULL. Returns false, and
+ * goes on, if the size of `counts` is invalid.
+ */
+bool rrdk_runtime_stop_capture(rrdk_runtime* runtime, rrdk_capture_counts* counts);
+/**
+ * The counts of the capture in progress; zeros if there is no capture. Any thread. Returns
+ * false if `size` is invalid.
+ */
+bool rrdk_runtime_capture_counts(const rrdk_runtime* runtime, rrdk_capture_counts* counts);
 /** Monotonic nanoseconds, the clock of every time in this API. */
 uint64_t rrdk_now_ns(void);
 
