@@ -1,5 +1,5 @@
-"""A figure of matplotlib as a separate picture (PNG) and as part of the page (SVG). In the page it uses the
-page's colours, light or dark, and carries its values, which profile.js shows at the pointer."""
+"""A figure of matplotlib as separate pictures and as part of the page (SVG). In the page it uses the page's
+colours, light or dark, and carries its values, which profile.js shows at the pointer."""
 import html
 import io
 import re
@@ -15,9 +15,12 @@ COLORS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#88
 # In the page each of these is a variable of its style.
 VARIABLES = {INK: "currentColor", GRID: "var(--grid)", **{c: f"var(--c{i})" for i, c in enumerate(COLORS)}}
 MOST_POINTS = 160  # of a series that show their values
+# Of the separate pictures. A document takes the last two at any size; PDF has its fonts as text, not as outlines.
+# They have no date, so that equal results make equal files.
+FORMATS = {"png": None, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
 plt.rcParams.update({
-    "svg.fonttype": "none", "svg.hashsalt": "rrdk", "font.family": "sans-serif", "font.size": 9,
+    "svg.fonttype": "none", "pdf.fonttype": 42, "svg.hashsalt": "rrdk", "font.family": "sans-serif", "font.size": 9,
     "text.color": INK, "axes.edgecolor": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK,
     "axes.titlesize": 10, "legend.frameon": False})
 
@@ -51,8 +54,9 @@ class Chart:
                 text.set_gid(f"{self.name}-l{self.number(text.get_text())}")
 
     def save(self, folder):
-        """Writes the PNG; returns the SVG and, for profile.js, the points in its coordinates."""
-        self.figure.savefig(folder / f"{self.name}.png", dpi=144, facecolor="white")
+        """Writes the pictures; returns the page's SVG and, for profile.js, the points in its coordinates."""
+        for kind, date in FORMATS.items():
+            self.figure.savefig(folder / f"{self.name}.{kind}", dpi=144, facecolor="white", metadata=date)
         self.figure.set_dpi(72)
         text = io.StringIO()
         self.figure.savefig(text, format="svg", dpi=72, transparent=True, metadata={"Date": None, "Creator": None})

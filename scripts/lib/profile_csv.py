@@ -2,8 +2,9 @@
 import csv
 
 from lib import output
-from lib.profile_plots import curve
-from lib.profile_runs import LATENCIES, PARTS, call_name, causes, noise, noise_remarks, outliers, run_name, size_name, slice_ends, stages
+from lib.profile_plots import band, curve
+from lib.profile_runs import (LATENCIES, PARTS, call_name, causes, groups, noise, noise_remarks, outliers, run_name,
+                              size_name, slice_ends, stages)
 
 
 def write(path, head, rows):
@@ -20,9 +21,9 @@ def write_profile(profile, runs, out):
           [[call_name(run), size_name(run), run["window"], run.get("rate"), run["rpc_per_s"], run["bytes_per_s"],
             *(run["latency_ns"].get(name) for name in LATENCIES), run["errors"], run.get("preemptions"), "; ".join(noise_remarks(run))]
            for run in profile["runs"] + profile["knee_runs"]])
-    write(out / "percentiles.csv", ["call", "size", "window", "percentile", "latency"],
-          [[call_name(run), size_name(run), run["window"], f"{100 - 100 / x:.9g}", y]
-           for run in runs for x, y in curve(run)])
+    write(out / "percentiles.csv", ["call", "size", "window", "percentile", "latency", "lowest", "highest"],
+          [[call_name(run), size_name(run), run["window"], f"{100 - 100 / x:.9g}", *latencies]
+           for run, repeated in zip(runs, groups(profile)) for x, *latencies in with_interval(run, repeated)])
     write(out / "stages.csv", ["procedure", "size", "window", "stage", "side", "calls", "p50", "p90", "p99", "mean"],
           [[procedure, size_name(run), run["window"], part["stage"], part["side"], part.get("calls"),
             *(part.get(name) for name in PARTS)]
@@ -36,6 +37,13 @@ def write_profile(profile, runs, out):
             "; ".join(causes(call))] for run in profile["runs"] for call in outliers(run)])
     write(out / "noise.csv", ["call", "window", "what", "value"],
           [[run_name(run), run["window"], name, value] for run in profile["runs"] for name, value in noise(run)])
+
+
+def with_interval(run, repeated):
+    """Returns (1 / share of slower calls, latency, lowest, highest of the repeated runs) of a curve; the last two are
+    empty if there are none."""
+    intervals = {x: ends for x, *ends in band(repeated)} if len(repeated) > 1 else {}
+    return [(x, y, *intervals.get(x, ("", ""))) for x, y in curve(run)]
 
 
 def write_compare(comparison, lines, out):

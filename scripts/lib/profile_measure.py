@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections import namedtuple
+from pathlib import Path
 
 from lib import profile_runs
 
@@ -114,6 +115,17 @@ def read_result(text, command):
     return result
 
 
+def examine_host():
+    """Returns what rrdk-doctor finds on this host, or nothing if it cannot look: a profile does without."""
+    doctor = Path(__file__).resolve().parents[1] / "rrdk-doctor.py"
+    try:
+        done = subprocess.run([sys.executable, doctor, "--json", "-"], capture_output=True, text=True, errors="replace",
+                              check=False)
+        return json.loads(done.stdout)["findings"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
 def check(side, todo):
     """Makes a call of each kind, so that mistakes are found before anything is measured. Returns a result."""
     return [side.run(row, "--count", "1") for row in first_of(todo, "engine nfs_calls size")][0]
@@ -152,7 +164,7 @@ def profile(side, todo, duration, repeat, deep):
     """Measures all rows, and returns one result as if one testrpc had made all runs; `deep`: with time slices
     and the search for the knee."""
     whole = {**check(side, todo), "runs": [], "timeline": [], "knees": [], "knee_runs": [],
-             "tool": "latency-profile", "command": sys.argv}
+             "tool": "latency-profile", "command": sys.argv, "doctor": examine_host()}
     sliced = first_of(todo, "engine nfs_calls") if deep else []
     searched = first_of(todo, "engine nfs_calls size") if deep else []
     progress = Progress(len(todo) * repeat + len(sliced) + len(searched))

@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 
 from lib import output, profile_plots
-from lib.profile_runs import (PARTS, causes, is_number, knee_doubts, limit, mark, noise, noise_remarks, outliers, run_name, server_text,
-                              size_name, spread, stages, text_of, time_text, typical, warnings)
+from lib.profile_chart import FORMATS
+from lib.profile_runs import (PARTS, causes, findings, groups, interval_text, is_number, knee_doubts, limit, mark,
+                              noise, noise_remarks, outliers, run_name, server_text, size_name, spread, stages,
+                              text_of, time_text, typical, warnings)
 
 HERE = Path(__file__).resolve().parent
 MOST_OUTLIERS = 20
@@ -25,8 +27,8 @@ class Page:
 
     def figure(self, chart, caption):
         svg, self.charts[chart.name] = chart.save(self.folder)
-        return f"<figure>{svg}<figcaption>{html.escape(caption)} " \
-               f'<a class="onscreen" href="{chart.name}.png">PNG</a></figcaption></figure>'
+        links = " ".join(f'<a class="onscreen" href="{chart.name}.{kind}">{kind.upper()}</a>' for kind in FORMATS)
+        return f"<figure>{svg}<figcaption>{html.escape(caption)} {links}</figcaption></figure>"
 
     def write(self, path, head):
         style, script = ((HERE / name).read_text(encoding="utf-8") for name in ("profile.css", "profile.js"))
@@ -82,13 +84,14 @@ def write_profile(profile, out):
     caption = f"Calls in flight: {' and '.join(map(str, shown))}."
     if hidden:
         caption += f" The table of all runs has {', '.join(map(str, hidden))}, too."
-    page.section("percentiles", "Percentiles", page.figure(
-        profile_plots.percentiles(runs), caption + " Click a name to hide its curves. Values: percentiles.csv."))
+    caption += f" {interval_text(profile)} Click a name to hide its curves. Values: percentiles.csv."
+    page.section("percentiles", "Percentiles", page.figure(profile_plots.percentiles(runs, groups(profile)), caption))
     page.section("stages", "Where the time goes", *stages_part(page, runs))
     page.section("throughput", "Throughput against latency", *throughput_part(page, profile, runs))
     page.section("time", "Over time", *time_part(page, profile))
     page.section("outliers", "Outliers", *outliers_part(profile["runs"]))
     page.section("disturbances", "What disturbed it", *noise_part(profile["runs"]))
+    page.section("host", "The host", *host_part(profile))
     page.section("runs", "All runs", runs_table(runs, list(spread(profile))))
     page.section("how", "How it was measured", command_line(profile["command"]), paragraphs([
         "Closed loops unless a schedule is named: each reply starts the next call. Latency is of calls that came back "
@@ -126,8 +129,10 @@ def throughput_part(page, profile, runs):
         text += " Open loop: calls come on a schedule, whether or not earlier ones have been answered; rates " \
                 "at which they pile up are not drawn. A cross marks the knee: the highest rate that keeps p99 within " \
                 "three times that of a light load. A hollow one with a question mark is doubtful: the table says why."
-    parts = [page.figure(profile_plots.throughput([run for run in runs if run.get("rate") is None] or runs,
-                                                  profile["knee_runs"], knees), text)]
+    pairs = list(zip(runs, groups(profile)))
+    pairs = [(run, group) for run, group in pairs if run.get("rate") is None] or pairs
+    text += f" {interval_text(profile)}"
+    parts = [page.figure(profile_plots.throughput(pairs, profile["knee_runs"], knees), text)]
     if knees:
         rows = [[knee["name"], knee_text(knee), time_text(knee.get("p99_ns")), time_text(knee.get("light_p99_ns")),
                  f"{knee['closed_loop_rate']:,.0f}", "; ".join(knee_doubts(knee)) or "-"] for knee in knees]
@@ -203,6 +208,18 @@ def noise_part(runs):
             table(["call", "in flight", "preemptions", "what matters"], rows, words=(3,), wide=(3,)),
             f"<details><summary>All that is known, {len(every)} lines</summary>"
             f"{table(['call', 'in flight', 'what', 'value'], every[:MOST_NOISE], words=(2,))}</details>"]
+
+
+def host_part(profile):
+    found = findings(profile)
+    if not found:
+        return [paragraphs(["rrdk-doctor did not look at this host when it was measured."])]
+    rows = [[f"{subject}: {name}", what, costs] for subject, name, state, what, costs in found
+            if state in ("worse", "bad")]
+    said = "rrdk-doctor looked at the client's host when it was measured: " \
+           f"{len(rows)} of {len(found)} findings cost speed."
+    return [paragraphs([said]),
+            *([table(["what", "found", "what it costs"], rows, words=(0, 1, 2), wide=(1, 2))] if rows else [])]
 
 
 def data_text(bytes_per_s):

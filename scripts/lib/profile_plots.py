@@ -3,8 +3,8 @@ from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from lib.profile_chart import COLORS, GRID, INK, Chart, plt
-from lib.profile_runs import PARTS, call_name, histogram, is_number, knee_doubts, run_name, size_name, slice_ends, stages, \
-    time_text, warnings
+from lib.profile_runs import (PARTS, call_name, histogram, is_number, knee_doubts, run_name, samples, size_name,
+                              slice_ends, stages, time_text, warnings)
 
 STYLES = ["-", "--", ":", "-."]
 PERCENTILES = [0, 50, 90, 99, 99.9, 99.99, 99.999, 99.9999]
@@ -84,6 +84,31 @@ def curve(run):
     return points
 
 
+def band(runs):
+    """Returns (1 / share of slower calls, lowest, highest latency) of the runs, as far as each has calls for it."""
+    curves = [curve(run) for run in runs]
+    end = min(points[-1][0] for points in curves)
+    levels = sorted({x for points in curves for x, _ in points if x <= end})
+    rows, at = [], [0] * len(curves)
+    for x in levels:
+        for number, points in enumerate(curves):
+            while at[number] + 1 < len(points) and points[at[number] + 1][0] <= x:
+                at[number] += 1
+        values = [points[number][1] for points, number in zip(curves, at)]
+        rows.append((x, min(values), max(values)))
+    return rows
+
+
+def draw_band(chart, axis, series, runs, color):
+    """Draws the interval of repeated runs behind their curve."""
+    if len(runs) < 2:
+        return
+    rows = band(runs)
+    chart.add(series, axis.fill_between([x for x, _, _ in rows], [low for _, low, _ in rows],
+                                        [high for _, _, high in rows], step="post", color=color, alpha=0.18,
+                                        linewidth=0))
+
+
 def nines_text(nines):
     return f"p{100 - 100 / nines:.6g}"
 
@@ -111,8 +136,9 @@ def shown_windows(runs):
     return (windows, []) if len(windows) <= 2 else ([windows[0], windows[-1]], windows[1:-1])
 
 
-def percentiles(runs):
-    """Draws latency by percentile with a stretched tail: each further nine is as wide as the one before."""
+def percentiles(runs, groups):
+    """Draws latency by percentile with a stretched tail: each further nine is as wide as the one before. `groups`: all
+    runs of the kind of each of `runs`."""
     windows, _ = shown_windows(runs)
     figure, axes = plt.subplots(1, len(windows), figsize=(1.8 + 4.4 * len(windows), 4.6), sharey=True,
                                 squeeze=False, layout="constrained")
@@ -121,12 +147,13 @@ def percentiles(runs):
     sizes = sorted({tuple(run["sizes"]) for run in runs if size_name(run)})
     lines, longest = {}, 10
     for axis, window in zip(axes[0], windows):
-        for run in (run for run in runs if run["window"] == window):
+        for run, repeated in ((run, group) for run, group in zip(runs, groups) if run["window"] == window):
             points = curve(run)
             longest = max(longest, points[-1][0])
             style = STYLES[sizes.index(tuple(run["sizes"])) % len(STYLES)] if size_name(run) else "-"
-            lines[run_name(run)] = draw_curve(chart, axis, run_name(run), points, linestyle=style,
-                                              color=COLORS[calls.index(call_name(run)) % len(COLORS)])
+            color = COLORS[calls.index(call_name(run)) % len(COLORS)]
+            draw_band(chart, axis, run_name(run), repeated, color)
+            lines[run_name(run)] = draw_curve(chart, axis, run_name(run), points, linestyle=style, color=color)
         axis.set_title(f"{window} call{'s' * (window > 1)} in flight")
         axis.set_xlabel("percentile of calls")
     for axis in axes[0]:
@@ -166,8 +193,10 @@ def open_loop(runs):
     return sorted(middle, key=lambda run: run["rate"])
 
 
-def throughput(runs, knee_runs, knees):
-    """Draws a panel for each call: closed loops by window, and open loops by rate if their knee was searched."""
+def throughput(pairs, knee_runs, knees):
+    """Draws a panel for each call: closed loops by window, and open loops by rate if their knee was searched.
+    `pairs`: of a run and all runs of its kind."""
+    runs, of_kind = [run for run, _ in pairs], {id(run): repeated for run, repeated in pairs}
     groups, searched = by_call(runs), by_call(open_loop(knee_runs))
     drawn_runs = runs + open_loop(knee_runs)
     figure, axes = panels(len(groups), 2, 5.2, 3.6)
@@ -176,7 +205,7 @@ def throughput(runs, knee_runs, knees):
         drawn = []
         for number, (size, of_size) in enumerate(sizes.items()):
             color, name = COLORS[number % len(COLORS)], f"{call} {size}".strip()
-            drawn += closed_loops(chart, axis, name, sorted(of_size, key=lambda run: run["window"]), color)
+            drawn += closed_loops(chart, axis, name, sorted(of_size, key=lambda run: run["window"]), of_kind, color)
             drawn += open_loops(chart, axis, name, searched.get(call, {}).get(size, []), knees, color)
         axis.set_title(call)
         axis.set_xlabel("calls per second, log scale")
@@ -190,7 +219,18 @@ def throughput(runs, knee_runs, knees):
     return chart
 
 
-def closed_loops(chart, axis, name, runs, color):
+def draw_bars(chart, axis, series, at, runs, percentile, color):
+    """Draws the intervals of rate and latency of repeated runs through their point."""
+    every = list(samples(runs))
+    latencies = [one[f"{percentile}_ns"] for one in every if one[f"{percentile}_ns"] is not None]
+    if len(latencies) < 2:
+        return
+    rates = [one["rate"] for one in every]
+    chart.add(series, axis.vlines(at[0], max(min(latencies), 1), max(latencies), color=color, linewidth=0.8),
+              axis.hlines(at[1], max(min(rates), 1e-3), max(rates), color=color, linewidth=0.8))
+
+
+def closed_loops(chart, axis, name, runs, of_kind, color):
     lines = []
     knee = knee_of_windows(runs)
     every = runs
@@ -203,6 +243,8 @@ def closed_loops(chart, axis, name, runs, color):
         ys = [max(run["latency_ns"][percentile], 1) for run in runs]
         line, = axis.plot(xs, ys, style, color=color, markersize=3.5, linewidth=1.2, label=series)
         chart.add(series, line)
+        for at, run in zip(zip(xs, ys), runs):
+            draw_bars(chart, axis, series, at, of_kind[id(run)], percentile, color)
         lines.append(line)
         chart.tell(axis, series, [(x, y, f"{series}, {run['window']} in flight: {count_text(x)} calls/s, "
                                          f"{time_text(y)}") for x, y, run in zip(xs, ys, runs)])

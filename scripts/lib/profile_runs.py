@@ -242,6 +242,14 @@ def noise_remarks(run):
     return [text_of(remark) for remark in (member if isinstance(member, list) else [])[:8] if isinstance(remark, str)]
 
 
+def findings(result):
+    """Returns (subject, name, state, what was found, what it costs) of each of rrdk-doctor's findings."""
+    names = ("subject", "name", "state", "found")
+    return [(*(text_of(one[name]) for name in names), text_of(one.get("costs") or "-"))
+            for one in listed(result, "doctor")[:64]
+            if isinstance(one, dict) and all(isinstance(one.get(name), str) for name in names)]
+
+
 def went_wrong(run):
     return bool(run["errors"] or run["wrong_bytes"])
 
@@ -296,6 +304,23 @@ def by_kind(result):
 def typical(result):
     """Returns a run of each kind, in order; if there are several, the one with the median rate."""
     return [sorted(runs, key=lambda run: run["rpc_per_s"])[len(runs) // 2] for runs in by_kind(result).values()]
+
+
+def groups(result):
+    """Returns all runs of each kind, in the order of typical()."""
+    return list(by_kind(result).values())
+
+
+def interval_text(result):
+    """Says what the intervals on the charts are. A run is above the median of all such runs with probability one half,
+    so all of n runs are on one side of that median with probability 2 / 2**n."""
+    counts = sorted({len(list(samples(runs))) for runs in groups(result)})
+    if counts[-1] < 2:
+        return "Each run was made once, which gives no interval of confidence: --repeat 6 adds those of 97 %."
+    least = next(count for count in counts if count > 1)
+    once = " Those that were made once have none." if counts[0] == 1 else ""
+    return f"Shades and bars go from the lowest to the highest of {least} or more runs: they contain the median of all " \
+           f"such runs with a confidence of {1 - 2 ** (1 - least):.0%} or more.{once}"
 
 
 def spread(result):

@@ -187,7 +187,8 @@ class Program(unittest.TestCase):
         for name_, chart in json.loads(page.scripts[0]).items():
             self.assertIn(f"{name_}-chart", page.ids)
             self.assertTrue(chart["points"], name_)
-            self.assertTrue((self.folder / "out" / f"{name_}.png").read_bytes().startswith(b"\x89PNG"))
+            for kind, begin in (("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")):
+                self.assertTrue((self.folder / "out" / f"{name_}.{kind}").read_bytes().startswith(begin))
         return page
 
     def table(self, name):
@@ -223,8 +224,8 @@ class Program(unittest.TestCase):
         self.run_program("--from", WHOLE, "--out", "out")
         page = self.page("index.html")
         self.assertEqual(page.sections, ["Percentiles", "Where the time goes", "Throughput against latency",
-                                         "Over time", "Outliers", "What disturbed it", "All runs",
-                                         "How it was measured"])
+                                         "Over time", "Outliers", "What disturbed it", "The host",
+                                         "All runs", "How it was measured"])
         charts = json.loads(page.scripts[0])
         self.assertEqual(list(charts), ["percentiles", "waterfall", "throughput", "heatmap"])
         told = "\n".join(point[3] for chart in charts.values() for point in chart["points"])
@@ -247,6 +248,27 @@ class Program(unittest.TestCase):
         words = "\n".join(page.words)
         for text in ("These runs have no stages", "No time slices were measured", "kept none of their slowest calls"):
             self.assertIn(text, words)
+
+    def test_repeated_runs_have_intervals(self):
+        runs = [{"histogram": [[100 + i, 90], [200 + 10 * i, 10]], "rpc_per_s": 1e5 + i} for i in range(6)]
+        self.run_program("--from", self.write("a.json", result(*runs)), "--out", "out")
+        self.assertIn("the lowest to the highest of 6 or more runs: they contain the median of all such runs with a "
+                      "confidence of 97% or more.", "\n".join(self.page("index.html").words))
+        self.assertEqual([(row["percentile"], row["latency"], row["lowest"], row["highest"])
+                          for row in self.table("percentiles.csv")],
+                         [("0", "103", "100", "105"), ("90", "230", "200", "250")])
+        self.run_program("--from", self.write("a.json", result(runs[0])), "--out", "out")
+        self.assertIn("--repeat 6 adds those of 97 %", "\n".join(self.page("index.html").words))
+        self.assertEqual({row["lowest"] for row in self.table("percentiles.csv")}, {""})
+
+    def test_a_page_says_what_the_doctor_found_on_the_host(self):
+        doctor = [{"subject": "CPUs", "name": "tick", "state": "worse", "found": "1000 a second", "costs": "microseconds"},
+                  {"subject": "CPUs", "name": "NUMA", "state": "good", "found": "there is one node", "costs": None}]
+        self.run_program("--from", self.write("a.json", result({}, doctor=doctor)), "--out", "out")
+        words = "\n".join(self.page("index.html").words)
+        self.assertIn("1 of 2 findings cost speed", words)
+        self.assertIn("CPUs: tick\n1000 a second\nmicroseconds", words)
+        self.assertNotIn("there is one node", words)
 
     def test_too_few_calls_for_a_percentile_show_none_and_their_number(self):
         few = {"p90": None, "p99": None, "p99.9": None}
