@@ -15,9 +15,9 @@ COLORS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#88
 # In the page each of these is a variable of its style.
 VARIABLES = {INK: "currentColor", GRID: "var(--grid)", **{c: f"var(--c{i})" for i, c in enumerate(COLORS)}}
 MOST_POINTS = 160  # of a series that show their values
-# Of the separate pictures. A document takes the last two at any size; PDF has its fonts as text, not as outlines.
-# They have no date, so that equal results make equal files.
-FORMATS = {"png": None, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+# Of the separate pictures. A document takes the last two at any size. They have no date, so that equal results make
+# equal files.
+FORMATS = ("png", "svg", "pdf")
 
 plt.rcParams.update({
     "svg.fonttype": "none", "pdf.fonttype": 42, "svg.hashsalt": "rrdk", "font.family": "sans-serif", "font.size": 9,
@@ -55,11 +55,13 @@ class Chart:
 
     def save(self, folder):
         """Writes the pictures; returns the page's SVG and, for profile.js, the points in its coordinates."""
-        for kind, date in FORMATS.items():
-            self.figure.savefig(folder / f"{self.name}.{kind}", dpi=144, facecolor="white", metadata=date)
+        self.figure.savefig(folder / f"{self.name}.png", dpi=144, facecolor="white")
+        self.figure.set_layout_engine("none")  # it is laid out by now, which takes longer than to draw it
+        self.figure.savefig(folder / f"{self.name}.pdf", metadata={"CreationDate": None})
         self.figure.set_dpi(72)
         text = io.StringIO()
         self.figure.savefig(text, format="svg", dpi=72, transparent=True, metadata={"Date": None, "Creator": None})
+        (folder / f"{self.name}.svg").write_text(text.getvalue(), encoding="utf-8")
         height = self.figure.get_size_inches()[1] * 72
         points = []
         for axis, x, y, series, words in self.points:
