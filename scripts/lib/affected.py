@@ -42,7 +42,7 @@ ELSEWHERE = (
     ("path", r"(lib|drivers)/.*_datapath|scripts/call-path", "needs a release build"),
     ("abi", r"lib/include/|lib/rrdk.map|test/data/librrdk|scripts/check-abi", "needs a build with all debug information"),
     ("docs", r"doc/|lib/include/|scripts/(check-docs|check-api|check-counters|make-docs)", "needs a whole build"),
-    ("packages", r"debian/|doc/(man/|tutorial)|scripts/(build-packages|package-test)", "needs a clean Debian"),
+    ("packages", r"debian/|python/|doc/(man/|tutorial|guide-python)|scripts/(build-packages|package-test)", "needs a clean Debian"),
     ("fuzz", r"test/fuzz/|lib/proto/", "needs a build with fuzzers"),
 )
 
@@ -133,6 +133,8 @@ def why_affected(test, name):
         return "its folder" if folder == test.folder else None
     if top in ("lib", "drivers"):
         return why_of_library(test, path, folder)
+    if top == "python":
+        return "the module for Python" if test.folder == "python" else None
     if name in test.files:
         return "made of it"
     if top == "test" and folder == test.folder and path.suffix == ".h" and not any(
@@ -144,6 +146,8 @@ def why_affected(test, name):
 def why_of_library(test, path, folder):
     if folder in (test.folder, test.name):
         return "tests that folder"
+    if test.folder == "python" and (folder == "c" or path.name == "rrdk.h"):
+        return "the C API, which the module for Python uses"
     part = folder if path.parts[0] == "lib" else path.parent  # a floor and the folders in it are one part
     if path.parts[:2] == ("lib", "include"):
         if "/".join(path.parts[2:]) in test.includes:

@@ -99,7 +99,7 @@ suite_scripts() {
       *.py) run_case "$file" python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' "$file" ;;
       *) run_case "$file" bash -n "$file" ;;
     esac
-  done < <(find scripts test -name '*.sh' -o -name '*.py' | sort; printf '%s\n' .ci/run scripts/vm/guest/{init,start})
+  done < <(find scripts python test -name '*.sh' -o -name '*.py' | sort; printf '%s\n' .ci/run scripts/vm/guest/{init,start})
   run_case run-tests test/scripts/run_tests_test.py
   run_case checks test/scripts/checks_test.py
   run_case abi test/scripts/abi_test.py

@@ -177,6 +177,11 @@ class _Report(unittest.TestResult):
         super().addError(test, err)
         self._bad(test, err)
 
+    def addSubTest(self, test, subtest, err):
+        super().addSubTest(test, subtest, err)
+        if err is not None:
+            self._bad(test, err)
+
 
 def _name(test):
     return f"{type(test).__name__}.{test.id().rsplit('.', 1)[1]}"
