@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the Debian packages of this checkout, as it is: librrdk0, librrdk-dev,
-# librrdk-tirpc0, librrdk-tirpc-dev, rrdk-tools.
+# librrdk-tirpc0, librrdk-tirpc-dev, python3-rrdk, rrdk-tools.
 #
 #   scripts/build-packages.sh [FOLDER]   puts them into FOLDER (build-packages); prints their names
 #

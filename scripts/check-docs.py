@@ -85,7 +85,9 @@ def installed(build, prefix):
                    stdout=subprocess.DEVNULL)
     libraries = next(path.parent for path in prefix.rglob("librrdk.so"))
     root = next(path.parent.parent for path in prefix.rglob("bin/testrpc"))
+    modules = next(path.parent.parent for path in prefix.rglob("rrdk/_c.py"))
     return {**os.environ, "PATH": f"{root}/bin:{os.environ['PATH']}", "LD_LIBRARY_PATH": str(libraries),
+            "PYTHONPATH": str(modules),
             "PKG_CONFIG_PATH": str(libraries / "pkgconfig"), "PKG_CONFIG_SYSROOT_DIR": str(prefix)}
 
 

@@ -72,7 +72,7 @@ inside sh -c 'apt-get -q -o APT::Update::Error-Mode=any update >/update.log 2>&1
 inside sh -c 'export DEBIAN_FRONTEND=noninteractive
   apt-get -q -y install --no-install-recommends /packages/*.deb >/install.log 2>&1' ||
   { tail -n 20 "$debian/install.log"; die "the packages cannot be installed"; }
-inside dpkg --verify librrdk0 librrdk-dev librrdk-tirpc0 librrdk-tirpc-dev rrdk-tools
+inside dpkg --verify librrdk0 librrdk-dev librrdk-tirpc0 librrdk-tirpc-dev python3-rrdk rrdk-tools
 
 say "-- found: manual pages, completion, the service, examples"
 for file in usr/share/man/man1/testrpc.1.gz usr/share/man/man1/rrdk-top.1.gz usr/share/man/man7/rrdk.7.gz \
@@ -104,6 +104,8 @@ say "-- the tutorial, as a user"
 follow tutorial tutorial.md
 say "-- programs in C, as a user"
 follow c guide-c.md
+say "-- programs in Python, as a user"
+follow python guide-python.md
 say "-- rpcgen programs, as a user"
 cp -r "$debian/usr/share/doc/librrdk-tirpc-dev/examples/tirpc" "$debian/tmp/kv"
 gzip -dqf "$debian"/tmp/kv/*.gz 2>/dev/null || true
@@ -124,6 +126,6 @@ as_user sh -c 'cd /tmp/tutorial && cmake -S . -B build >cmake.log && cmake --bui
   { tail -n 20 "$debian/tmp/tutorial/cmake.log"; die "CMake does not find the library"; }
 
 say "-- removed"
-inside sh -c 'dpkg --purge librrdk-tirpc-dev librrdk-tirpc0 librrdk-dev rrdk-tools librrdk0 >/remove.log 2>&1' ||
+inside sh -c 'dpkg --purge librrdk-tirpc-dev librrdk-tirpc0 librrdk-dev python3-rrdk rrdk-tools librrdk0 >/remove.log 2>&1' ||
   { cat "$debian/remove.log"; die "the packages cannot be removed"; }
 say "Everything works."
