@@ -12,7 +12,6 @@
 #include "failure.h"
 #include "rrdk/eal.h"
 #include "rrdk/tirpc.h"
-#include "rrdk/tirpc_items.h"
 
 namespace rrdk::tirpc {
 

@@ -7,6 +7,7 @@
 
 #include "memory.h"
 #include "rrdk/tirpc.h"
+#define RRDK_TIRPC_ITEM  // they are here, and not weak
 #include "rrdk/tirpc_items.h"
 
 // The functions themselves are wanted here.
