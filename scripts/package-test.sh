@@ -73,6 +73,9 @@ inside sh -c 'export DEBIAN_FRONTEND=noninteractive
   apt-get -q -y install --no-install-recommends /packages/*.deb >/install.log 2>&1' ||
   { tail -n 20 "$debian/install.log"; die "the packages cannot be installed"; }
 inside dpkg --verify librrdk0 librrdk-dev librrdk-tirpc0 librrdk-tirpc-dev python3-rrdk rrdk-tools
+for package in librrdk0 librrdk-tirpc0; do
+  ls "$debian"/var/lib/dpkg/info/"$package"*.symbols >/dev/null || die "$package does not say what it exports"
+done
 
 say "-- found: manual pages, completion, the service, examples"
 for file in usr/share/man/man1/testrpc.1.gz usr/share/man/man1/rrdk-top.1.gz usr/share/man/man7/rrdk.7.gz \
@@ -124,6 +127,23 @@ target_link_libraries(server PRIVATE rrdk::rrdk)
 END
 as_user sh -c 'cd /tmp/tutorial && cmake -S . -B build >cmake.log && cmake --build build >>cmake.log' ||
   { tail -n 20 "$debian/tmp/tutorial/cmake.log"; die "CMake does not find the library"; }
+
+cat >"$debian/tmp/kv/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.20)
+project(kv C)
+find_package(rrdk-tirpc 0.1 REQUIRED)
+add_executable(cmake_client kv_client.c kv_clnt.c kv_xdr.c)
+target_link_libraries(cmake_client PRIVATE rrdk::tirpc)
+END
+as_user sh -c 'cd /tmp/kv && cmake -S . -B build >cmake.log && cmake --build build >>cmake.log' ||
+  { tail -n 20 "$debian/tmp/kv/cmake.log"; die "CMake does not find the library for programs of rpcgen"; }
+
+say "-- the static library, without link-time optimisation"
+# This machine has what the library is made of, since it built the packages.
+(cd -- "$folder" && printf '%s\n' '#include <rrdk/rrdk.h>' 'int main() { return rrdk_server_create == nullptr; }' |
+  c++ -fno-lto -fno-use-linker-plugin -I "$debian/usr/include" -o static_program -xc++ - -xnone \
+    "$debian"/usr/lib/*/librrdk.a $(sed -n 's/^Libs.private://p' "$debian"/usr/lib/*/pkgconfig/rrdk.pc)) ||
+  die "librrdk.a cannot be linked"
 
 say "-- removed"
 inside sh -c 'dpkg --purge librrdk-tirpc-dev librrdk-tirpc0 librrdk-dev python3-rrdk rrdk-tools librrdk0 >/remove.log 2>&1' ||

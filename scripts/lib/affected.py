@@ -40,7 +40,8 @@ ELSEWHERE = (
     ("interop", r"test/interop/.*\.sh$|lib/engine/rfc5666", "needs a guest with Linux's NFS"),
     ("netns", r"test/netns/|drivers/iwarp/", "needs network namespaces"),
     ("path", r"(lib|drivers)/.*_datapath|scripts/call-path", "needs a release build"),
-    ("abi", r"lib/include/|lib/rrdk.map|test/data/librrdk|scripts/check-abi", "needs a build with all debug information"),
+    ("abi", r"lib/include/|lib/rrdk.map|bridge/tirpc/(include|.*map)|debian/.*symbols|test/data/librrdk|"
+     r"scripts/check-(abi|symbols)", "needs a build with all debug information"),
     ("docs", r"doc/|lib/include/|scripts/(check-docs|check-api|check-counters|make-docs)", "needs a whole build"),
     ("packages", r"debian/|python/|doc/(man/|tutorial|guide-python)|scripts/(build-packages|package-test)", "needs a clean Debian"),
     ("fuzz", r"test/fuzz/|lib/proto/", "needs a build with fuzzers"),

@@ -186,7 +186,10 @@ suite_tidy() { run_case clang-tidy scripts/check-tidy.py "$builds/clang-asan"; }
 
 suite_path() { run_case call-path scripts/call-path.py "$builds/release"; }
 
-suite_abi() { run_case library scripts/check-abi.py "$builds/abi/librrdk.so"; }
+suite_abi() {
+  run_case library scripts/check-abi.py "$builds/abi/librrdk.so"
+  run_case symbols scripts/check-symbols.sh "$builds/abi"
+}
 
 suite_docs() {
   run_case symbols scripts/check-api.py
@@ -279,7 +282,7 @@ build_release() {
 
 # Not optimized, since only the debugging information matters.
 build_abi() {
-  targets=librrdk.so.0.1.0 \
+  targets='librrdk.so.0.1.0 bridge/tirpc/librrdk-tirpc.so.0.1.0' \
     build abi gcc g++ -Doptimization=0 -Ddebug=true -Dtests=false -Dbenchmarks=false -Dexamples=false
 }
 

@@ -88,30 +88,35 @@ class Abi(unittest.TestCase):
 
 class Found(unittest.TestCase):
     def test_by_cmake(self):
-        """find_package(rrdk): versions that fit, and the target."""
+        """find_package(): versions that fit, and the target."""
         if shutil.which("cmake") is None:
             self.skipTest("cmake is missing: apt-get install cmake")
         version = re.search(r"version : '([\d.]+)'", (ROOT / "meson.build").read_text())[1]
         minor = version.rsplit(".", 1)[0]
         with tempfile.TemporaryDirectory() as folder:
-            for name in ("rrdkConfig.cmake", "rrdkConfigVersion.cmake"):
-                text = (ROOT / "lib" / f"{name}.in").read_text()
+            for made, source in (("rrdkConfig", "lib/rrdkConfig"), ("rrdkConfigVersion", "lib/rrdkConfigVersion"),
+                                 ("rrdk-tirpcConfig", "bridge/tirpc/rrdk-tirpcConfig"),
+                                 ("rrdk-tirpcConfigVersion", "lib/rrdkConfigVersion")):
+                text = (ROOT / f"{source}.cmake.in").read_text()
                 for word, value in (("version", version), ("libdir", folder), ("includedir", folder)):
                     text = text.replace(f"@{word}@", value)
-                Path(folder, name).write_text(text)
+                Path(folder, f"{made}.cmake").write_text(text)
 
-            def find(wanted):
+            def find(package, wanted, target, language):
                 Path(folder, "CMakeLists.txt").write_text(
-                    "cmake_minimum_required(VERSION 3.20)\nproject(user CXX)\n"
-                    f"find_package(rrdk {wanted} REQUIRED)\nadd_library(it INTERFACE)\n"
-                    "target_link_libraries(it INTERFACE rrdk::rrdk)\n")
-                return subprocess.run(["cmake", "-S", folder, "-B", f"{folder}/build", f"-Drrdk_DIR={folder}"],
+                    f"cmake_minimum_required(VERSION 3.20)\nproject(user {language})\n"
+                    f"find_package({package} {wanted} REQUIRED)\nadd_library(it INTERFACE)\n"
+                    f"target_link_libraries(it INTERFACE {target})\n")
+                return subprocess.run(["cmake", "-S", folder, "-B", tempfile.mkdtemp(dir=folder),
+                                       f"-Drrdk_DIR={folder}", f"-Drrdk-tirpc_DIR={folder}"],
                                       capture_output=True, text=True).returncode == 0
 
-            self.assertTrue(find(version))
-            self.assertTrue(find(minor))
-            self.assertFalse(find(f"{minor}.99"))
-            self.assertFalse(find("99.0"))
+            for package in (("rrdk", "rrdk::rrdk", "CXX"), ("rrdk-tirpc", "rrdk::tirpc", "C")):
+                name, *target = package
+                self.assertTrue(find(name, version, *target))
+                self.assertTrue(find(name, minor, *target))
+                self.assertFalse(find(name, f"{minor}.99", *target))
+                self.assertFalse(find(name, "99.0", *target))
 
 
 if __name__ == "__main__":

@@ -83,6 +83,15 @@ def follow(pairs, site, run, **how):
             assert made.read() == kept.read(), "doc/examples/tirpc/kv.bind is not what rrdk-bind makes of kv.x"
 
 
+def check_uninstalled(build):
+    """A program can be compiled with a build directory that is not installed, as pkg-config knows it."""
+    where = os.path.join(build, "meson-uninstalled")
+    flags = subprocess.run(["pkg-config", "--cflags", "rrdk-tirpc"], check=True, capture_output=True, text=True,
+                           env={**os.environ, "PKG_CONFIG_PATH": where}).stdout.split()
+    subprocess.run(["cc", *flags, "-xc", "-fsyntax-only", "-"], check=True, text=True,
+                   input="#include <rrdk/rrdk.h>\n#include <rrdk/tirpc.h>\n")
+
+
 def main(build, *installed):
     with open(PAGE, encoding="utf-8") as file:
         text = file.read()
@@ -93,6 +102,7 @@ def main(build, *installed):
         site, *run = installed
         follow(pairs, site, run)
     else:
+        check_uninstalled(os.path.abspath(build))
         with tempfile.TemporaryDirectory() as folder:
             site = os.path.join(folder, "kv")
             shutil.copytree(EXAMPLE, site)
