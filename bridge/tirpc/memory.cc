@@ -1,5 +1,6 @@
 #include "memory.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <map>
@@ -112,7 +113,23 @@ std::byte* lend_new(size_t bytes) {
   return data;
 }
 
+namespace {
+
+thread_local std::span<const void* const> already_back;
+
+}  // namespace
+
+AlreadyBack::AlreadyBack(std::span<const void* const> back) noexcept {
+  already_back = back;
+}
+
+AlreadyBack::~AlreadyBack() {
+  already_back = {};
+}
+
 bool give_back(void* memory) {
+  if (std::ranges::find(already_back, memory) != already_back.end())
+    return true;
   Site& all = site();
   if (all.count.load(std::memory_order_relaxed) == 0)
     return false;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "rrdk/error.h"
 #include "rrdk/memory.h"
@@ -24,9 +25,19 @@ std::byte* lend_new(size_t bytes);
 // Returns false if it is not this library's memory, but malloc()'s.
 bool give_back(void* memory);
 
+// While it lives, memory in `back` is not given back by this thread: it was before, as that of
+// arguments whose call has been answered.
+class AlreadyBack {
+ public:
+  explicit AlreadyBack(std::span<const void* const> back) noexcept;
+  ~AlreadyBack();
+  AlreadyBack(const AlreadyBack&) = delete;
+  AlreadyBack& operator=(const AlreadyBack&) = delete;
+};
+
 struct Registered {
   MemorySpan span;
-  bool of_arguments;  // of the call that is being answered
+  bool of_arguments;  // of a call that is not answered yet
 };
 // Returns nothing if these bytes are not registered.
 std::optional<Registered> registered(const void* data, uint32_t length);

@@ -148,7 +148,7 @@ bool Stream::put(const char* data, uint32_t length) {
   } else if (length == 0) {
     out_->put_item(MemorySpan(), Ddp::kEligible);
   } else if (auto own = registered(data, length)) {
-    borrows_ |= !own->of_arguments;
+    (own->of_arguments ? refers_to_arguments_ : borrows_) = true;
     out_->put_item(own->span, Ddp::kEligible);
   } else {
     auto memory = process_memory();
@@ -184,12 +184,14 @@ bool Stream::get(const Item& item, char** data, u_int* length, uint32_t max) {
 bool Stream::take_in_place(const ItemView& view, Buffer& room, char** data) {
   if (view.size() < kLeastInPlace || !view.contiguous())
     return false;
-  if (offers_ == nullptr)
+  if (offers_ == nullptr) {
     lend_arguments(view.data(), view.size());
-  else if (room && view.data() == room.data() && view.size() >= room.capacity() / kLeastShare)
+    in_place_.push_back(view.data());
+  } else if (room && view.data() == room.data() && view.size() >= room.capacity() / kLeastShare) {
     lend(std::move(room));
-  else
+  } else {
     return false;
+  }
   *data = reinterpret_cast<char*>(const_cast<std::byte*>(view.data()));
   return true;
 }

@@ -28,6 +28,10 @@ class Stream {
   bool run(xdrproc_t routine, void* object);
   // Whether it refers to memory that the program may change: rrdk_tirpc_alloc()'s.
   bool borrows() const noexcept { return borrows_; }
+  // Whether it refers to memory of arguments that were decoded in place.
+  bool refers_to_arguments() const noexcept { return refers_to_arguments_; }
+  // The arguments that it has decoded in place.
+  std::span<const void* const> in_place() const noexcept { return in_place_; }
 
   // Finds the item that an xdr_bytes() encodes or decodes, which is then done by put() or get().
   // Returns null if it is not eligible, or the procedure's number of items has been reached.
@@ -71,7 +75,8 @@ class Stream {
   uint64_t may_take_ = 0;      // bytes that may still be allocated
   uint32_t seen_ = 0;          // eligible items so far
   std::vector<char**> taken_;  // inner memory before the memory that points to it
-  bool borrows_ = false;
+  std::vector<const void*> in_place_;
+  bool borrows_ = false, refers_to_arguments_ = false;
 };
 
 // Like xdr_free(): memory that was decoded in place is given back.

@@ -137,6 +137,22 @@ void count_nodes(SVCXPRT* transport) {
   svc_freeargs(transport, routine(xdr_list), &list);
 }
 
+std::string fresh_name() {
+  static std::atomic<int> count = 0;
+  return "shm:@rrdk-tirpc-" + std::to_string(::getpid()) + "-" + std::to_string(count++);
+}
+
+SVCXPRT* once_more = nullptr;
+
+void odd(svc_req* request, SVCXPRT* transport);
+
+void serve_once_more(SVCXPRT* transport) {
+  once_more = rrdk_svc_create(fresh_name().c_str());
+  if (once_more == nullptr || !rrdk_svc_reg(once_more, kOddProgram, kOddVersion, odd, 0))
+    return svcerr_systemerr(transport);
+  answer_text(transport, rrdk_svc_uri(once_more));
+}
+
 void odd(svc_req* request, SVCXPRT* transport) {
   int words[2] = {};
   switch (request->rq_proc) {
@@ -185,6 +201,17 @@ void odd(svc_req* request, SVCXPRT* transport) {
         svc_pollfd[i].revents = POLLNVAL;
       svc_sendreply(transport, nothing, nullptr);
       return;
+    case kOddLater:
+      defer_call(transport);
+      return entered.release();
+    case kOddAnswerLater:
+      return answer_deferred(transport);
+    case kOddServe:
+      return serve_once_more(transport);
+    case kOddEndServing:
+      svc_destroy(once_more);  // a macro that uses it twice
+      svc_sendreply(transport, nothing, nullptr);
+      return;
     case kOddVersions:
       return svcerr_progvers(transport, 3, 7);
     default:
@@ -192,11 +219,6 @@ void odd(svc_req* request, SVCXPRT* transport) {
         return answer_number(transport, static_cast<int>(request->rq_proc));
       return svcerr_noproc(transport);
   }
-}
-
-std::string fresh_name() {
-  static std::atomic<int> count = 0;
-  return "shm:@rrdk-tirpc-" + std::to_string(::getpid()) + "-" + std::to_string(count++);
 }
 
 // A TCP transport of libtirpc, and its port; null if it cannot be made.
@@ -381,7 +403,7 @@ namespace {
 class Environment : public testing::Environment {
  public:
   void SetUp() override {
-    for (const char* file : {RRDK_KV_BINDING, RRDK_PERF_BINDING})
+    for (const char* file : {RRDK_KV_BINDING, RRDK_PERF_BINDING, RRDK_ODD_BINDING})
       ASSERT_TRUE(rrdk_tirpc_bind(file)) << rrdk_tirpc_error();
     server = std::make_unique<StubServer>();
   }

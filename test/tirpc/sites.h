@@ -35,8 +35,18 @@ enum OddProcedure : rpcproc_t {
   kOddWide = 13,         // the same, where each takes 60,000 bytes when it is decoded
   kOddList = 14,         // the length of a linked list of words
   kOddLeaveEvents = 15,  // writes events into svc_pollfd that did not happen
+  kOddLater = 16,        // answered by kOddAnswerLater; a negative number: by a thread, at once
+  kOddAnswerLater = 17,  // ends them as its argument says, and answers how many were sent
+  kOddServe = 18,        // listens once more, and answers the URI
+  kOddEndServing = 19,   // no longer does
   kOddOther = 1000,      // answers its own number, as all procedures from here on
 };
+
+enum Later : int { kLaterNow, kLaterByThread, kLaterWeak, kLaterNever };
+
+// In deferred_test.cc: the routines of kOddLater and kOddAnswerLater.
+void defer_call(SVCXPRT* transport);
+void answer_deferred(SVCXPRT* transport);
 
 // kv.x as a program of RRDK.
 constexpr rrdk::ProcedureBinding kKvProcedures[] = {

@@ -22,7 +22,7 @@
  *   - If a dispatch routine returns without an answer, the client gets RPC_SYSTEMERROR at once,
  *     instead of a timeout. Every call has a reply: even a "batched" call, for which the client
  *     does not wait, is answered, invisibly to the program.
- *   - A call is answered before its dispatch routine returns.
+ *   - A call is answered before its dispatch routine returns, or rrdk_svc_defer() is called in it.
  *   - Calls and replies have at most 8 MiB. The client has to know the largest size of a reply:
  *     RRDK_CLSET_MAX_REPLY, or the binding file.
  *   - Authentication: AUTH_NONE and AUTH_SYS. Other flavours are refused on both sides.
@@ -31,8 +31,8 @@
  * Threads: several threads may use one CLIENT, as with libtirpc: their calls are made one after the
  * other. Calls on several CLIENTs run at the same time. clnt_destroy() must be called by the last
  * user. Dispatch routines run in the thread that calls rrdk_svc_run() or rrdk_svc_poll(), and all
- * functions of servers except rrdk_svc_exit() must be called in that thread. The other functions
- * may be called in any thread.
+ * functions of servers must be called in that thread, except rrdk_svc_exit() and what is called for
+ * an SVCXPRT of rrdk_svc_defer(). The other functions may be called in any thread.
  *
  * Waiting: a call polls, for 20 microseconds without giving its CPU away, then yielding it, and
  * sleeps after 50 microseconds. rrdk_svc_run() does the same. So calls need no thread except their
@@ -164,6 +164,35 @@ void rrdk_svc_unreg(SVCXPRT* transport, rpcprog_t program, rpcvers_t version);
  * the dispatch routine, so that a client which only pings does not take the server for dead.
  */
 void rrdk_svc_run(void);
+
+/**
+ * For a dispatch routine that does not answer its call, or a procedure that rpcgen's routine called
+ * and that returns NULL (rpcgen -M: FALSE): the call is to be answered later.
+ *
+ *   result *append_1_svc(append_args *args, struct svc_req *request) {
+ *     struct job *job = start_job(args);             // copies what it needs of args
+ *     job->transport = rrdk_svc_defer(request->rq_xprt);
+ *     return NULL;
+ *   }
+ *   ... when the job is done, in any thread:
+ *   svc_sendreply(job->transport, (xdrproc_t)xdr_result, (char *)&job->result);
+ *   rrdk_svc_release(job->transport);
+ *
+ * Returns an SVCXPRT for this one call, for svc_getargs(), svc_freeargs(), svc_sendreply(),
+ * svcerr_*() and svc_getrpccaller(), in one thread at a time, and until rrdk_svc_release(), which
+ * must be called in any case. If the call is not answered then, the client gets RPC_SYSTEMERROR.
+ * The svc_req and the credentials are valid until the dispatch routine returns, as always, and
+ * arguments that it has decoded until the answer, unless it frees them, as rpcgen's routines do.
+ * The answer is sent when the routine has returned: it must not wait for that. An answer to a
+ * client that has gone is dropped. When the transport is destroyed, its calls are answered with an
+ * error, and then svc_sendreply() returns FALSE.
+ *
+ * An SVCXPRT of libtirpc, which can answer later, is returned as it is, and rrdk_svc_release() does
+ * nothing with it. So one routine serves both. NULL: there is no call to be answered;
+ * rrdk_tirpc_error() says so.
+ */
+SVCXPRT* rrdk_svc_defer(SVCXPRT* transport);
+void rrdk_svc_release(SVCXPRT* deferred);
 
 /**
  * For a program with a loop of its own, beside its timers and sockets; as svc_pollfd and
