@@ -15,6 +15,10 @@ uint32_t rrdk_caller_core(const rrdk_caller* caller) {
   return of(caller).core();
 }
 
+uint32_t rrdk_caller_room(rrdk_caller* caller) {
+  return caller != nullptr ? of(caller).room() : 0;
+}
+
 rrdk_encoder* rrdk_call_begin(rrdk_call* call, const rrdk_program* program, uint32_t procedure) {
   program->note_use();
   return c::handle_of(&call->call.begin(*program, procedure));

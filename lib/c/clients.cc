@@ -39,7 +39,8 @@ rrdk_client_options client_defaults() {
           .keepalive_program = nullptr,
           .backward_credits = d.backward_credits,
           .backward_chunks = d.version2.backward_chunks,
-          .max_backward_chunk_bytes = d.version2.max_backward_chunk_bytes};
+          .max_backward_chunk_bytes = d.version2.max_backward_chunk_bytes,
+          .max_queued = d.max_queued};
 }
 
 ClientOptions options_of(const rrdk_client_options& o) {
@@ -69,7 +70,8 @@ ClientOptions options_of(const rrdk_client_options& o) {
                        .properties = o.properties,
                        .max_receive_size = o.max_receive_size,
                        .backward_chunks = o.backward_chunks,
-                       .max_backward_chunk_bytes = o.max_backward_chunk_bytes}};
+                       .max_backward_chunk_bytes = o.max_backward_chunk_bytes},
+          .max_queued = o.max_queued};
 }
 
 Result<void> check(const rrdk_client_options& o) {
@@ -381,6 +383,12 @@ rrdk_errc rrdk_caller_set_auth(rrdk_caller* caller, uint32_t flavor, const void*
   return c::give(of(caller).set_auth(static_cast<AuthFlavor>(flavor),
                                      {static_cast<const std::byte*>(body), length}),
                  error);
+}
+
+void rrdk_caller_on_room(rrdk_caller* caller, uint32_t mark, void (*callback)(void* argument),
+                         void* argument) {
+  if (caller != nullptr)
+    of(caller).on_room(mark, callback, argument);
 }
 
 rrdk_errc rrdk_credential_create_auth_sys(const rrdk_auth_sys* identity,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -217,15 +218,19 @@ inline rrdk_errc give(const Result<void>& done, rrdk_error* error) noexcept {
 // Sizes that a structure had in some release. A structure grows by members after its former size,
 // never in what was padding there; that size is then listed here.
 template <typename Structure>
-constexpr size_t kFormerSize = SIZE_MAX;  // no former size
+constexpr std::array<size_t, 0> kFormerSizes;
 template <>
-inline constexpr size_t kFormerSize<rrdk_server_options> = 160;
+inline constexpr std::array<size_t, 1> kFormerSizes<rrdk_client_options> = {
+    offsetof(rrdk_client_options, max_queued)};
 template <>
-inline constexpr size_t kFormerSize<rrdk_connection_info> = 272;
+inline constexpr std::array<size_t, 2> kFormerSizes<rrdk_server_options> = {
+    160, offsetof(rrdk_server_options, backward_max_queued)};
+template <>
+inline constexpr std::array<size_t, 1> kFormerSizes<rrdk_connection_info> = {272};
 
 template <typename Structure>
 constexpr bool is_size_of(size_t size) noexcept {
-  return size == sizeof(Structure) || size == kFormerSize<Structure>;
+  return size == sizeof(Structure) || std::ranges::count(kFormerSizes<Structure>, size) != 0;
 }
 
 // Without a value, writes zeros, as for an object that is gone. Returns how many ids there are.

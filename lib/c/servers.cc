@@ -131,7 +131,8 @@ rrdk_server_options server_defaults() {
           .connection_argument = nullptr,
           .replay_min_window_ms = d.replay.min_window_ms,
           .replay_ipv4_prefix = d.replay.ipv4_prefix,
-          .replay_run_unprotected = d.replay.run_unprotected};
+          .replay_run_unprotected = d.replay.run_unprotected,
+          .backward_max_queued = d.backward_max_queued};
 }
 
 Result<void> ask_on_open(ServerConnection& connection, void* argument) {
@@ -187,7 +188,8 @@ ServerOptions options_of(const rrdk_server_options& o, rrdk_server& server) {
           .connection_argument = &server,
           .version2 = {.properties = o.properties,
                        .max_receive_size = o.max_receive_size,
-                       .backward_chunks = o.backward_chunks}};
+                       .backward_chunks = o.backward_chunks},
+          .backward_max_queued = o.backward_max_queued};
 }
 
 rrdk_server_limits limits_of(const ServerLimits& l) {

@@ -30,7 +30,7 @@ static_assert(static_cast<int>(LogLevel::kError) == RRDK_LOG_ERROR &&
 static_assert(static_cast<int>(CallStatus::kOk) == RRDK_CALL_OK &&
               static_cast<int>(CallStatus::kSystemErr) == RRDK_CALL_SYSTEM_ERR &&
               static_cast<int>(CallStatus::kMalformedReply) == RRDK_CALL_MALFORMED_REPLY &&
-              static_cast<int>(CallStatus::kInvalidCall) == RRDK_CALL_INVALID_CALL);
+              static_cast<int>(CallStatus::kFull) == RRDK_CALL_FULL);
 
 struct Sink {
   rrdk_log_sink sink;

@@ -106,7 +106,8 @@ CallStatus Call::submit_and_wait() {
     return c.status = CallStatus::kInvalidCall;
   }
   c.end().expect();
-  submit([](Call&, void* end) { static_cast<CallEnd*>(end)->tell(); }, &c.end());
+  if (!submit([](Call&, void* end) { static_cast<CallEnd*>(end)->tell(); }, &c.end()))
+    return c.status;
   return c.wait_for_end();
 }
 
@@ -371,6 +372,14 @@ bool Caller::alive() const noexcept {
 
 const std::string& Caller::address() const noexcept {
   return impl_->address();
+}
+
+uint32_t Caller::room() const noexcept {
+  return impl_->room();
+}
+
+void Caller::on_room(uint32_t mark, RoomCallback callback, void* argument) noexcept {
+  impl_->on_room(mark, callback, argument);
 }
 
 uint32_t Caller::core() const noexcept {

@@ -142,6 +142,9 @@ struct Call::Impl : engine::OutgoingCall, runtime::WorkItem {
   Encoder& refuse_begin() noexcept;
   bool refuse_credential() noexcept;
   bool refuse_submit() noexcept;
+  // For a call that is not begun, or has a Caller that is not open(): whether it is submitted.
+  bool submit_at_gate() noexcept;
+  void finish_arguments() noexcept;
   void refuse_retired() noexcept;
   void refuse_in_child() noexcept;
 
@@ -191,6 +194,7 @@ struct Call::Impl : engine::OutgoingCall, runtime::WorkItem {
   bool has_own_credential = false;  // else the caller's
   bool binding_ok = false;
   bool transformed = false;               // forbid_ddp()
+  bool has_place = false;                 // in its caller's bound; deliver() gives it back
   CallStatus bad_room = CallStatus::kOk;  // why it cannot be sent with the memory that was offered
   Cancel cancelling;
   Farewell farewell;
@@ -219,6 +223,8 @@ struct Defaults {
   bool retransmit;
   uint32_t inline_size;
   uint64_t max_call;
+  uint32_t credits = 0;
+  uint32_t max_queued = UINT32_MAX;  // no bound
 };
 
 // A call of procedure 0.
@@ -258,17 +264,21 @@ struct Caller::Impl {
       : runtime(runtime_in),
         memory(runtime_in.memory),
         defaults(defaults_in),
+        gate_(defaults_in.max_queued != UINT32_MAX ? kBounded : 0),
         runtime_use_(std::in_place, runtime_in),
         core_(core),
         device_(device),
         address_(std::move(address)) {
     failing_timer_.caller = this;
+    room_item_.caller = this;
   }
   virtual ~Impl() = default;
 
+  // Whether calls pass without further ado. Any thread.
+  bool open() const noexcept { return gate_.load(std::memory_order_relaxed) == 0; }
   // Its connection has been destroyed: nothing of the runtime may be touched. Calls hold this
   // object, so that late calls find this out. Any thread.
-  bool retired() const noexcept { return retired_.load(std::memory_order_relaxed); }
+  bool retired() const noexcept { return (gate_.load(std::memory_order_relaxed) & kRetired) != 0; }
 
   // Whether calls can be made. Any thread.
   virtual bool alive() const noexcept = 0;
@@ -307,6 +317,14 @@ struct Caller::Impl {
   void cancel(Call::Impl& call) noexcept;
   const calls::Counters& counters() const noexcept { return counters_; }
 
+  // Any thread: the bound on waiting calls (room.cc).
+  uint32_t room() noexcept;
+  void on_room(uint32_t mark, RoomCallback callback, void* argument) noexcept;
+  // Returns false, and the call has kFull, if the bound is reached.
+  bool take_place(Call::Impl& call) noexcept;
+  // The call cannot be made for want of memory. Returns true if others may give some back.
+  bool may_wait_for_memory(Call::Impl& call) noexcept;
+
   // Whether a submitted call has no deadline yet. The core's thread.
   bool has_untimed() const noexcept {
     return in_engine_.front() != nullptr && !in_engine_.front()->timed;
@@ -325,7 +343,7 @@ struct Caller::Impl {
   // The last thing that its owner does with it, once it has left its core.
   void retire() noexcept {
     RRDK_ASSERT(unused());
-    retired_.store(true, std::memory_order_relaxed);
+    gate_.fetch_or(kRetired, std::memory_order_relaxed);
     runtime_use_.reset();
   }
   // The core's thread.
@@ -338,11 +356,19 @@ struct Caller::Impl {
     RRDK_ASSERT(up_ == nullptr && (carrier_ == nullptr || carrier_ == &link));
     up_ = carrier_ = &link;
     plain_ = plain;
+    note_room();
   }
   // No further calls go to the link, and its calls end. Returns false if there was no link.
   bool lose() noexcept {
     plain_ = nullptr;
-    return std::exchange(up_, nullptr) != nullptr;
+    const bool was_up = std::exchange(up_, nullptr) != nullptr;
+    note_room();
+    return was_up;
+  }
+  // Called when the credits or the connection have changed, or a call has ended.
+  void note_room() noexcept {
+    if (is_bounded()) [[unlikely]]
+      look_at_room();
   }
   void forget() noexcept {  // its engine has given back all calls
     RRDK_ON_CORE(core_);
@@ -369,6 +395,8 @@ struct Caller::Impl {
   friend class calls::PlainCalls;
   // The destination of the calls, as metrics name it: one of a small number.
   virtual std::string target() const { return address_.substr(0, address_.find('?')); }
+  // Whether a new call would wait for a connection.
+  virtual bool waits_unconnected() const noexcept { return false; }
   // Called for a new call when there is no link.
   virtual void start_without_link(Call::Impl& call) noexcept;
   // Returns true if it keeps a call that has lost its connection, for the next connection.
@@ -384,12 +412,31 @@ struct Caller::Impl {
                                       const Call::Impl& call) const noexcept;
   void end_failing() noexcept;
   CallStatus ended_status(Call::Impl& call) noexcept;
+  void end_extras(Call::Impl& call) noexcept;
+  bool is_bounded() const noexcept {
+    return (gate_.load(std::memory_order_relaxed) & kBounded) != 0;
+  }
+  // room.cc
+  void look_at_room() noexcept;
+  void note_credits() noexcept;
+  uint64_t places() const noexcept;
+  uint32_t free_places() const noexcept;
+  bool is_roomy() const noexcept;
+  void want_room(bool after_an_end) noexcept;
+  void tell_room_later() noexcept;
+  void tell_room() noexcept;
 
+  struct RoomItem : runtime::WorkItem {
+    Impl* caller = nullptr;
+  };
   struct FailingTimer : runtime::Timer {
     Impl* caller = nullptr;
   };
 
-  std::atomic<bool> retired_ = false;
+  // Why submit() has more to do than to submit: bits.
+  static constexpr uint8_t kRetired = 1;
+  static constexpr uint8_t kBounded = 2;
+  std::atomic<uint8_t> gate_;
   std::optional<runtime::RuntimeUse> runtime_use_;
   runtime::PollCore& core_;
   std::atomic<const runtime::OpenDevice*> device_;
@@ -436,6 +483,17 @@ struct Caller::Impl {
   // Items of ours in the core's inbox or among its deferred ones.
   std::atomic<uint32_t> queued_ = 0;
   calls::Counters counters_;
+
+  // Of a caller with a bound; any thread.
+  std::atomic<uint32_t> outstanding_ = 0;     // calls with a place
+  std::atomic<uint32_t> credits_ = 0;         // for them, as the core saw it last
+  std::atomic<bool> room_wanted_ = false;     // on_room() is to be called
+  std::atomic<bool> room_item_used_ = false;  // it is on its way
+  std::atomic<uint32_t> room_mark_ = 1;
+  std::mutex room_mutex_;  // for the next two
+  RoomCallback room_callback_ = nullptr;
+  void* room_argument_ = nullptr;
+  RoomItem room_item_;
 };
 
 }  // namespace rrdk

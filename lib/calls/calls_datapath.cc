@@ -216,21 +216,33 @@ void Call::Impl::plan_reply() noexcept {
   reply_planned = binding_ok && !transformed && num_rooms == 0 && variable_reply == 0;
 }
 
+[[gnu::always_inline]] inline void Call::Impl::finish_arguments() noexcept {
+  begun = false;
+  args->finish_here();
+  const bool is_fine = reply_planned && args->ok() && !message.borrows();
+  status = is_fine ? CallStatus::kOk : check();
+  if (!reply_planned) [[unlikely]]
+    plan_reply();
+  args->fail();  // discards what may be written after this
+}
+
+[[gnu::noinline]] bool Call::Impl::submit_at_gate() noexcept {
+  if (!begun || caller.retired() || base::forked) {
+    status = CallStatus::kInvalidCall;
+    return refuse_submit();
+  }
+  if (!caller.take_place(*this))
+    return false;
+  finish_arguments();
+  return status != CallStatus::kNoMemory || !caller.may_wait_for_memory(*this);
+}
+
 bool Call::submit(Completion completion, void* argument) noexcept {
   Impl& c = *impl_;
-  if (c.begun && !c.caller.retired() && !base::forked) [[likely]] {
-    c.begun = false;
-    c.args->finish_here();
-    const bool is_fine = c.reply_planned && c.args->ok() && !c.message.borrows();
-    c.status = is_fine ? CallStatus::kOk : c.check();
-    if (!c.reply_planned) [[unlikely]]
-      c.plan_reply();
-    c.args->fail();  // discards what may be written after this
-  } else {
-    if (!c.refuse_submit())
-      return false;
-    c.status = CallStatus::kInvalidCall;
-  }
+  if (c.begun && c.caller.open() && !base::forked) [[likely]]
+    c.finish_arguments();
+  else if (!c.submit_at_gate())
+    return false;
   bool wanted = completion != nullptr && !c.abandoned.load(std::memory_order_relaxed);
   c.completion.store(wanted ? completion : no_callback, std::memory_order_relaxed);
   c.argument = argument;
@@ -475,15 +487,24 @@ runtime::CalledProgram* Caller::Impl::note_called(engine::StageRecord& stages,
   return checked != nullptr ? checked->called : nullptr;
 }
 
+// What few calls have.
+void Caller::Impl::end_extras(Call::Impl& call) noexcept {
+  if (auto* const released = std::exchange(call.released, nullptr))
+    released(call.released_argument);
+  if (!std::exchange(call.has_place, false))
+    return;
+  outstanding_.fetch_sub(1, std::memory_order_seq_cst);
+  note_room();
+}
+
 // The only place where a call ends. The callback may begin the call again or destroy its Call; the
 // Impl remains until we have returned. Other threads may use it as soon as `delivering` is false.
 // Memory that is no longer lent to the peer (engine/requester.cc) is released first.
 void Caller::Impl::deliver(Call::Impl& call) noexcept {
   RRDK_ON_CORE(core_);
   RRDK_ASSERT(call.phase >= Call::Impl::Phase::kEngine && call.in_flight.load(), call.phase);
-  auto* released = call.has_extras ? std::exchange(call.released, nullptr) : nullptr;
-  if (released != nullptr) [[unlikely]]
-    released(call.released_argument);
+  if (call.has_extras) [[unlikely]]
+    end_extras(call);
   ++(call.status == CallStatus::kOk ? counters_.calls_ok : counters_.calls_failed);
   counters_.calls_timed_out += call.status == CallStatus::kTimeout;
   call.phase = Call::Impl::Phase::kIdle;

@@ -347,6 +347,9 @@ struct ClientConnection::Impl final : Caller::Impl,
   void finish();
 
   // reconnect.cc: calls that have no connection
+  bool waits_unconnected() const noexcept override {
+    return waits_for_link() && !draining_.load(std::memory_order_relaxed);
+  }
   void start_without_link(Call::Impl& call) noexcept override;
   bool take_back(Call::Impl& call) noexcept override;
   void let_go(Call::Impl& call) noexcept override;

@@ -65,6 +65,7 @@ void ClientConnection::Impl::start() {
 
 void ClientConnection::Impl::tell(ConnectionState state, const Error* reason) {
   state_.store(state, std::memory_order_release);
+  note_room();
   ClientConnection* handle = handle_.load(std::memory_order_acquire);
   if (connect.on_state != nullptr && handle != nullptr)
     connect.on_state(*handle, state, reason, connect.argument);
@@ -213,6 +214,7 @@ uint32_t ClientConnection::Impl::drain(uint32_t timeout_ms) {
 void ClientConnection::Impl::let_go() {
   if (handle_.load(std::memory_order_relaxed) == nullptr)
     return;  // detached by its owner
+  on_room(1, nullptr, nullptr);
   if (!is_settled()) {
     close_start();
     if (runtime.in_pass())

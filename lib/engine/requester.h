@@ -97,6 +97,12 @@ class Requester {
   bool needs_tick() const noexcept { return !idle() || starved(); }
   uint64_t quiet_until() const noexcept;  // as Connection's
 
+  // The calls that may be in flight at once: those that were given up hold their credits.
+  uint32_t credits_for_calls() const noexcept {
+    const uint32_t most = window.for_calls();
+    return most - std::min(most, zombies_);
+  }
+
   // Plain calls of version 1 that are sent and answered in the fabric's lane by its user
   // (calls/plain_calls.h).
   //

@@ -118,6 +118,8 @@ const char* to_string(CallStatus status) noexcept {
       return "memory that is not registered";
     case CallStatus::kInvalidCall:
       return "invalid call";
+    case CallStatus::kFull:
+      return "full";
   }
   return "unknown call status";
 }
@@ -149,6 +151,7 @@ std::optional<Errc> errc_of(CallStatus status) noexcept {
       return Errc::kPermission;
     case CallStatus::kChunkError:
     case CallStatus::kTooLarge:
+    case CallStatus::kFull:
       return Errc::kLimit;
     case CallStatus::kNoMemory:
       return Errc::kNoMemory;

@@ -69,6 +69,7 @@ void BackwardClient::Impl::on_down(Errc code) noexcept {
 // The last owner may be a handler or a callback, which must not wait for the core. All calls have
 // ended by now, or their ends are on the way: the link also held it while the link existed.
 void BackwardClient::Impl::let_go(std::shared_ptr<Impl> impl) noexcept {
+  impl->on_room(1, nullptr, nullptr);
   if (impl->unused())
     return impl->end();
   Impl& left = *impl;

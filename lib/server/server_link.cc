@@ -99,7 +99,9 @@ void ServerLink::open_way_back() {
       calls::Defaults{.timeout_ms = options.backward_timeout_ms,
                       .retransmit = false,
                       .inline_size = options.inline_size,
-                      .max_call = options.max_call},
+                      .max_call = options.max_call,
+                      .credits = options.backward_credits,
+                      .max_queued = options.backward_max_queued},
       server_.backward_clients);
   back_ = impl.get();
   backward_ = BackwardClient::Impl::make(std::move(impl));

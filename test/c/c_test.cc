@@ -31,6 +31,10 @@ TEST_P(C, AnswersFromAnotherThread) {
   expect(answers_from_another_thread);
 }
 
+TEST_P(C, CallsBeyondTheBound) {
+  expect(calls_beyond_the_bound);
+}
+
 TEST_P(C, CallsInTheOtherDirection) {
   expect(calls_in_the_other_direction);
 }

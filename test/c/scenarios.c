@@ -380,6 +380,40 @@ const char* answers_from_another_thread(const char* uri) {
   return end_world(&w);
 }
 
+static void note_room(void* argument) {
+  ++*(int*)argument;
+}
+
+const char* calls_beyond_the_bound(const char* uri) {
+  struct world w;
+  rrdk_client_options options;
+  rrdk_client_options_init(&options, sizeof options);
+  CHECK(options.max_queued == UINT32_MAX);
+  options.max_queued = 1;
+  BEGIN(begin_world_with(&w, uri, NULL, &options));
+  CHECK_OK(rrdk_connect(w.client, w.uri, NULL, &w.connection, &error));
+  rrdk_caller* caller = rrdk_connection_caller(w.connection);
+  rrdk_call* calls[3];
+  int told = 0;
+  rrdk_caller_on_room(caller, 1, note_room, &told);
+  CHECK(rrdk_caller_room(caller) == 2); /* one credit until the first reply, and one waits */
+  for (int i = 0; i < 3; ++i) {
+    calls[i] = rrdk_call_create(caller);
+    rrdk_call_begin(calls[i], w.program, NULLPROC);
+    CHECK(rrdk_call_submit(calls[i], count_end, &w.ended) == (i < 2));
+  }
+  CHECK(rrdk_call_status_of(calls[2]) == RRDK_CALL_FULL && rrdk_caller_room(caller) == 0);
+  UNTIL(&w, told == 1);
+  CHECK(rrdk_call_submit(calls[2], count_end, &w.ended));
+  UNTIL(&w, w.ended == 3 && !rrdk_call_in_flight(calls[2]));
+  CHECK(rrdk_call_status_of(calls[2]) == RRDK_CALL_OK && told == 1);
+  CHECK(rrdk_caller_room(NULL) == 0);
+  rrdk_caller_on_room(NULL, 1, note_room, &told);
+  for (int i = 0; i < 3; ++i)
+    rrdk_call_destroy(calls[i]);
+  return end_world(&w);
+}
+
 const char* calls_in_the_other_direction(const char* uri) {
   struct world w;
   rrdk_server_options options;
@@ -1179,6 +1213,13 @@ const char* options_of_other_releases(void) {
   CHECK(rrdk_server_counters(of_fewer, some, 2) == rrdk_counter_count());
   CHECK(some[0] == 0 && some[1] == 0 && some[2] == 77);
   rrdk_server_destroy(of_fewer);
+  rrdk_server_options_init(&fewer, offsetof(rrdk_server_options, backward_max_queued));
+  CHECK_OK(rrdk_server_create(w.runtime, &fewer, &of_fewer, &error));
+  rrdk_server_destroy(of_fewer);
+  rrdk_client_options_init(&odd, offsetof(rrdk_client_options, max_queued));
+  rrdk_client* of_older = NULL;
+  CHECK_OK(rrdk_client_create(w.runtime, &odd, &of_older, &error));
+  rrdk_client_destroy(of_older);
   /* A program of the future. */
   struct {
     rrdk_client_options options;
@@ -1277,7 +1318,7 @@ const char* errors_have_names(void) {
   for (int code = RRDK_E_INVALID_ARGUMENT; code <= RRDK_E_SYSTEM + 1; ++code)
     CHECK(rrdk_errc_name((rrdk_errc)code)[0] != '\0' && rrdk_errc_errno((rrdk_errc)code) > 0);
   CHECK(rrdk_errc_of(RRDK_CALL_OK) == RRDK_OK);
-  for (int status = RRDK_CALL_TIMEOUT; status <= RRDK_CALL_INVALID_CALL; ++status) {
+  for (int status = RRDK_CALL_TIMEOUT; status <= RRDK_CALL_FULL; ++status) {
     CHECK(rrdk_call_status_name((rrdk_call_status)status)[0] != '\0');
     CHECK(rrdk_errc_of((rrdk_call_status)status) != RRDK_OK);
   }

@@ -10,7 +10,7 @@ namespace rrdk {
 namespace {
 
 constexpr int kKinds = static_cast<int>(Errc::kSystem) + 1;
-constexpr int kStatuses = static_cast<int>(CallStatus::kInvalidCall) + 1;
+constexpr int kStatuses = static_cast<int>(CallStatus::kFull) + 1;
 
 TEST(Errors, HaveAnErrnoEach) {
   EXPECT_EQ(errno_of(Errc::kTimeout), ETIMEDOUT);

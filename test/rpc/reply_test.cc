@@ -190,7 +190,7 @@ TEST_F(ReplyTest, NothingReadsPastTheEndOfAReply) {
 
 TEST(Names, EachStatusHasADistinctNameAndOthersAreUnknown) {
   std::vector<std::string> names;
-  for (uint8_t i = 0; i <= static_cast<uint8_t>(CallStatus::kInvalidCall); ++i)
+  for (uint8_t i = 0; i <= static_cast<uint8_t>(CallStatus::kFull); ++i)
     names.emplace_back(to_string(static_cast<CallStatus>(i)));
   std::ranges::sort(names);
   EXPECT_EQ(std::ranges::adjacent_find(names), names.end());

@@ -99,6 +99,54 @@ class Caller {
    */
   [[nodiscard]] Result<void> set_auth(AuthFlavor flavor, std::span<const std::byte> body);
 
+  /**
+   * Returns how many more calls submit() takes at this moment, one after another: as many as
+   * credits are free, and ClientOptions::max_queued further ones, less those that wait already.
+   * UINT32_MAX if max_queued sets no bound, as by default. Precisely, it is C + max_queued - U, and
+   * at least 0:
+   *
+   *   U   the calls that were submitted and whose callbacks have not begun; calls of other threads
+   *       count from their submit() on
+   *   C   while alive(): the credits that the server grants, without those that abandoned calls
+   *       hold; a new connection has one until the first reply
+   *       while it connects or reconnects: 0, since calls can only wait
+   *       once calls no longer wait for a connection (it is lost for good, closed or drains):
+   *       ClientOptions::credits, so that calls end with the reason instead of being refused
+   *
+   * So with max_queued 0 a call is taken only if it can be sent at once. What was taken stays
+   * taken: when a connection is lost, calls that wait for the next one may be more than the bound.
+   *
+   * Any thread. Other threads may use up the room before this one does; only submit() decides.
+   * Asking costs a few loads. A return value of 0 asks for on_room().
+   *
+   *   while (!requests.empty() && connection.room() != 0) forward(requests.pop());
+   */
+  uint32_t room() const noexcept;
+
+  /** See on_room(). */
+  using RoomCallback = void (*)(void* argument);
+  /**
+   * Sets a callback that says when calls can be submitted again: the low-water mark of the calls
+   * that wait. After a submit() that was refused with kFull or kNoMemory, or a room() of 0,
+   * `callback(argument)` is called once, as soon as room() is at least `mark` (or no call is left
+   * that could end), and not again until the next refusal or 0. So a program that stops then, and
+   * goes on in the callback, never waits in vain, and is not called while there is room. With
+   * several threads, one call may stand for the refusals of all.
+   *
+   * 1 as the mark makes it go on as soon as one call is taken; half of max_queued spares calls of
+   * the callback. 0 is taken as 1. A null callback ends it. There is one per Caller; without
+   * max_queued it is not called.
+   *
+   * Threads: any may set it, best before the first call. It runs on the connection's poll core,
+   * during a pass, on its own and never within submit(), with the limits of a call's callback: it
+   * may begin and submit calls (until one is refused again), read room(), set another callback, and
+   * destroy a ClientConnection of the same core. It may come once more after a connection is
+   * closed, since calls are taken again then, in order to end. It is not called after the
+   * destructor of a ClientConnection has returned; that of a BackwardClient does not wait for one
+   * that is running.
+   */
+  void on_room(uint32_t mark, RoomCallback callback, void* argument) noexcept;
+
   struct Impl;
 
  protected:
@@ -278,13 +326,22 @@ class Call {
    * only after submit() has returned, otherwise at any time. If `completion` is null, only
    * in_flight() shows that the call has ended. Without begin() the call ends with kInvalidCall.
    *
-   * Returns false if submit() is refused, which is logged; `completion` is then not called. It is
-   * refused while the call is in flight, which changes nothing. It is also refused, with status()
-   * kInvalidCall, when the connection has been destroyed, and in a child of fork().
+   * Returns false if submit() is refused; `completion` is then not called. It is refused
+   *
+   *   - when ClientOptions::max_queued is reached (Caller::room() is 0): status() is kFull, and the
+   *     call is still begun, so that submit() can be called again, in Caller::on_room() for
+   * example;
+   *   - with max_queued, when memory was short for its arguments or an offer() while other calls of
+   *     the connection are in flight, which may give some back: status() is kNoMemory; begin()
+   *     again, in Caller::on_room() for example. Otherwise the call ends with kNoMemory;
+   *   - while the call is in flight, which changes nothing and is logged;
+   *   - when the connection has been destroyed, and in a child of fork(): status() is kInvalidCall,
+   *     and it is logged.
    */
   bool submit(Completion completion, void* argument) noexcept;
   /**
-   * Sends the call and waits until it ends. On an embedded runtime it polls the core meanwhile. In
+   * Sends the call and waits until it ends; if submit() refuses it, returns status(), kFull for
+   * example, at once. On an embedded runtime it polls the core meanwhile. In
    * a callback or a handler on a poll core of any Runtime it would wait for itself, so it is
    * refused with kInvalidCall and a log line. A handler on a worker may wait.
    *

@@ -1,6 +1,6 @@
 /**
  * How a call ended, as its caller sees it. Every submitted call ends exactly once, with one of
- * these values.
+ * these values other than kFull.
  *
  *   if (call.submit_and_wait() != rrdk::CallStatus::kOk) complain(rrdk::to_string(call.status()));
  *
@@ -82,7 +82,10 @@ enum class CallStatus : uint8_t {
    * Not sent: the arguments, the offered memory or the reply exceed what limits or binding allow.
    */
   kTooLarge,
-  /** Not sent: a pool is exhausted. Use fewer calls in flight, or larger pools. */
+  /**
+   * Not sent: a pool is exhausted. Use fewer calls in flight (ClientOptions::max_queued), or larger
+   * pools.
+   */
   kNoMemory,
   /**
    * Not sent: a MemorySpan given to offer() or put_item() is not inside registered memory of the
@@ -96,6 +99,11 @@ enum class CallStatus : uint8_t {
    * check() refuses, args.fail(), or submit_and_wait() where it would wait for itself.
    */
   kInvalidCall,
+  /**
+   * Not submitted: submit() was refused because as many calls wait as ClientOptions::max_queued
+   * allows. No callback comes. Submit it again when there is room: Caller::room(), on_room().
+   */
+  kFull,
 };
 
 /** A description such as "connection lost". Never null, even for values outside the enumeration. */

@@ -113,11 +113,12 @@ struct ClientOptions {
   /** Version 1 by default, since version 2 never left draft state. */
   RpcRdmaVersion version = RpcRdmaVersion::kOne;
   /**
-   * Calls in flight per connection, 1 to 4096; further calls are queued. The connections of a poll
-   * core share Receives for the replies, which are buffers of inline_size: one per connection, plus
-   * one for each further call that was ever in flight. Each connection has `credits` Receives of
-   * its own, idle or not, over devices (`verbs:`), with `rfc5666`, and where Receives may grow
-   * (version2.max_receive_size). With services, each connection has backward_credits more.
+   * Calls in flight per connection, 1 to 4096; further calls are queued (see max_queued). The
+   * connections of a poll core share Receives for the replies, which are buffers of inline_size:
+   * one per connection, plus one for each further call that was ever in flight. Each connection has
+   * `credits` Receives of its own, idle or not, over devices (`verbs:`), with `rfc5666`, and where
+   * Receives may grow (version2.max_receive_size). With services, each connection has
+   * backward_credits more.
    */
   uint32_t credits = 64;
   /**
@@ -207,7 +208,19 @@ struct ClientOptions {
   Rfc5666ClientOptions rfc5666 = {};
   /** Options of version 2; see rrdk/version2.h. */
   Version2ClientOptions version2 = {};
-  Reserved<8> reserved = {};  ///< spare bytes for later releases
+  /**
+   * How many calls of a connection may wait: for credits, memory, a connection, or a pass of their
+   * poll core. Beyond that, submit() refuses calls with kFull instead of queueing them;
+   * Caller::room() and on_room() say when it takes more. With 0, calls are taken only if they can
+   * be sent at once.
+   *
+   * By default there is no bound: calls are queued as long as there is memory (each Call that has
+   * begun holds a buffer of inline_size), and then end with kNoMemory. A program that makes calls
+   * faster than its server answers them, such as a gateway, sets a bound. A connection with a bound
+   * spends a few instructions more on each call.
+   */
+  uint32_t max_queued = UINT32_MAX;
+  Reserved<7> reserved = {};  ///< spare bytes for later releases
 };
 
 class ClientConnection;

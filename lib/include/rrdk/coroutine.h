@@ -115,7 +115,9 @@ class [[nodiscard]] Submitted {
     return false;
   }
   Awaited await_resume() const noexcept {
-    return {call_, refused_ ? CallStatus::kInvalidCall : call_.status()};
+    const CallStatus status = call_.status();
+    const bool is_why = status == CallStatus::kFull || status == CallStatus::kNoMemory;
+    return {call_, refused_ && !is_why ? CallStatus::kInvalidCall : status};
   }
 
  private:
@@ -133,8 +135,9 @@ class [[nodiscard]] Submitted {
 
 /**
  * Call::submit() whose end is awaited; co_await returns the call's status and results. The Call
- * must have been begun, and must live as long as it is awaited. The status is kInvalidCall also
- * where Call::submit() would be refused.
+ * must have been begun, and must live as long as it is awaited. Where
+ * Call::submit() would be refused, the coroutine goes on at once: with kFull or kNoMemory where
+ * max_queued refuses the call, else with kInvalidCall.
  *
  *   auto done = co_await rrdk::submit(call);
  */

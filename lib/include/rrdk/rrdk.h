@@ -128,6 +128,7 @@ typedef enum rrdk_call_status {
   RRDK_CALL_NO_MEMORY,
   RRDK_CALL_INVALID_MEMORY,
   RRDK_CALL_INVALID_CALL,
+  RRDK_CALL_FULL,
 } rrdk_call_status;
 
 /** A description such as "connection lost". Never NULL. */
@@ -606,6 +607,14 @@ rrdk_errc rrdk_caller_set_auth_sys(rrdk_caller* caller, const rrdk_auth_sys* ide
  */
 rrdk_errc rrdk_caller_set_auth(rrdk_caller* caller, uint32_t flavor, const void* body,
                                size_t length, rrdk_error* error);
+/** As rrdk::Caller::room(): how many more calls are taken. 0 if `caller` is NULL. Any thread. */
+uint32_t rrdk_caller_room(rrdk_caller* caller);
+/**
+ * As rrdk::Caller::on_room(): `callback` is called once after a refusal, when there is room for
+ * `mark` calls. NULL ends it. Does nothing if `caller` is NULL.
+ */
+void rrdk_caller_on_room(rrdk_caller* caller, uint32_t mark, void (*callback)(void* argument),
+                         void* argument);
 
 /**
  * A credential that any number of calls share (rrdk::SharedCredential). Any thread. It refers to
@@ -658,7 +667,12 @@ void rrdk_call_set_timeout_ms(rrdk_call* call, uint32_t timeout);
 void rrdk_call_set_retransmit(rrdk_call* call, bool retransmit);
 void rrdk_call_on_released(rrdk_call* call, void (*released)(void* argument), void* argument);
 
-/** Returns false if the call is refused: `completion` is not called, and the log says why. */
+/**
+ * Returns false if the call is refused, and `completion` is not called. rrdk_call_status_of() is
+ * RRDK_CALL_FULL when as many calls wait as max_queued allows: submit it again later, without
+ * beginning it again; RRDK_CALL_NO_MEMORY when others must end first: begin it again later;
+ * rrdk_caller_on_room() says when. Other reasons are mistakes, which are logged.
+ */
 bool rrdk_call_submit(rrdk_call* call, rrdk_completion completion, void* argument);
 /** Waits until the call has ended. */
 rrdk_call_status rrdk_call_submit_and_wait(rrdk_call* call);
@@ -742,6 +756,7 @@ typedef struct rrdk_client_options {
   uint32_t backward_credits;
   bool backward_chunks;
   uint64_t max_backward_chunk_bytes;
+  uint32_t max_queued;
 } rrdk_client_options;
 
 void rrdk_client_options_init(rrdk_client_options* options, size_t size);
@@ -886,6 +901,7 @@ typedef struct rrdk_server_options {
   uint32_t replay_min_window_ms;
   uint8_t replay_ipv4_prefix;
   bool replay_run_unprotected;
+  uint32_t backward_max_queued;
 } rrdk_server_options;
 
 void rrdk_server_options_init(rrdk_server_options* options, size_t size);

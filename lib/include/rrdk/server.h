@@ -223,10 +223,10 @@ struct ServerOptions {
    */
   uint64_t max_chunk_bytes = 32u << 20;
   /**
-   * Calls that this server may have outstanding to one client, 0 to 4096; further calls are queued,
-   * and the client grants as many as it likes. 0: the server calls no client
-   * (ServerCall::backward_client()). Each connection, idle or not, takes this many further buffers
-   * for Receives, under the rule of `credits`.
+   * Calls that this server may have outstanding to one client, 0 to 4096; further calls are queued
+   * (see backward_max_queued), and the client grants as many as it likes. 0: the server calls no
+   * client (ServerCall::backward_client()). Each connection, idle or not, takes this many further
+   * buffers for Receives, under the rule of `credits`.
    */
   uint32_t backward_credits = 0;
   uint32_t backward_timeout_ms = 30000;  ///< default deadline of calls to clients; 0: none
@@ -319,7 +319,12 @@ struct ServerOptions {
   Rfc5666ServerOptions rfc5666 = {};
   /** Options of version 2; see rrdk/version2.h. */
   Version2ServerOptions version2 = {};
-  Reserved<8> reserved = {};  ///< spare bytes for later releases
+  /**
+   * As ClientOptions::max_queued, for the calls to one client; Caller::room() and on_room() of the
+   * BackwardClient belong to it. A client that is slow to answer then holds up its own calls only.
+   */
+  uint32_t backward_max_queued = UINT32_MAX;
+  Reserved<7> reserved = {};  ///< spare bytes for later releases
 };
 
 /** The ServerOptions that Server::set_limits() can change while calls are served. */
