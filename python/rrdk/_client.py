@@ -6,9 +6,9 @@ from ctypes import byref
 
 from . import _c
 from ._c import CallError, CallStatus, ClosedError, Error, ErrorCode, State, held, lib
-from ._messages import Decoder, Encoder, ask_info
-from ._runtime import Buffer, Handled, Object, called, keys, lend, may_wait, on_released, span_of, take_back
-from ._serving import end_loans, end_services, forget_services, offer
+from ._messages import Credential, Decoder, Encoder, ask_info, hand_over
+from ._runtime import Buffer, Handled, Loans, Object, Runtime, Spans, called, keys, may_wait, need, on_released, take_back
+from ._serving import Program, end_services, forget_services, offer
 
 
 class Client(Object):
@@ -19,8 +19,8 @@ class Client(Object):
     def __init__(self, runtime, *, keepalive_program=None, **options):
         structure = _c.options(_c.ClientOptions, lib.client_options_init, options)
         if keepalive_program is not None:
-            structure.keepalive_program = keepalive_program._handle
-        super().__init__(_c.made(lib.client_create, runtime._handle, byref(structure)), runtime)
+            structure.keepalive_program = need(keepalive_program, Program)._handle
+        super().__init__(_c.made(lib.client_create, need(runtime, Runtime)._handle, byref(structure)), runtime)
         self.runtime = runtime
         self._services = []
         self._kept = weakref.WeakSet()
@@ -139,7 +139,8 @@ class Connection(Object):
         return lib.connection_caller(self._handle)
 
     def _before_close(self):
-        end_loans(self._calls)
+        for call in list(self._calls):
+            call._end_results()
 
     def _destroy(self, handle):
         lib.connection_destroy(handle)
@@ -177,14 +178,19 @@ class Call(Handled):
             raise MemoryError("no memory for a call")
         self._handle = handle
         self.connection = connection
-        self._args = self._results = self._done = None
+        self._args = self._done = None
+        self._results = None  # a weak reference to the decoder, which keeps the call
+        self._loans = Loans("the results")
         self._in_flight = self._is_late = False
-        self._spans = []
+        self._has_results = False
+        self._lent = 0
+        self._spans = Spans(connection.runtime.memory)
+        self._places = ()  # where the results may be: memory that was offered, which is kept as long
         connection._calls.add(self)
 
     def __del__(self):
         if not self.closed:  # it is not in flight, since _in_flight would have it
-            lib.call_destroy(self.__dict__.pop("_handle"))
+            self._abandon()
 
     @property
     def in_flight(self):
@@ -195,7 +201,7 @@ class Call(Handled):
         deadline, 0 for none; retransmit says whether it is sent again if the connection breaks. expect_reply bounds the
         variable part of its results in bytes."""
         self._must_be_idle()
-        number = program.number_of(procedure)
+        number = need(program, Program).number_of(procedure)
         self._end_streams()
         self._args = Encoder(held.call_begin(self._handle, program._handle, number), "the arguments", self._spans)
         if timeout_ms is not None:
@@ -212,23 +218,21 @@ class Call(Handled):
         if credential is None:
             done = held.call_reset_credential(self._handle)
         else:
-            done = held.call_set_credential(self._handle, credential._handle)
+            done = held.call_set_credential(self._handle, need(credential, Credential)._handle)
         if not done:
             raise Error(ErrorCode.SHUTDOWN, "the connection of the call is gone")
 
     def offer(self, *memory):
         """Offers RegisteredMemory, or Spans, for the next result that RDMA may move: there it is placed."""
         self._must_be_begun()
-        spans = [span_of(each) for each in memory]
-        held.call_offer(self._handle, (_c.Span * len(spans))(*[span.structure() for span in spans]), len(spans))
-        self._spans += spans
+        segments = [self._spans.add(each) for each in memory]
+        held.call_offer(self._handle, (_c.Span * len(segments))(*segments), len(segments))
 
     def offer_buffer(self, buffer, length):
         """As offer(), with a Buffer, which the call takes over; take_offered() returns it."""
         self._must_be_begun()
-        if not 0 <= length <= len(buffer):
-            raise ValueError(f"{length} bytes are not in a buffer of {len(buffer)}")
-        held.call_offer_buffer(self._handle, buffer._take(), length)
+        handle = self._handle
+        held.call_offer_buffer(handle, hand_over(buffer, length, self._spans.memory), length)
 
     def submit(self, done=None):
         """Sends the call. done(call) is called when it has ended, during a pass of the connection's core."""
@@ -263,7 +267,7 @@ class Call(Handled):
         ended = self.connection._use(lambda _: lib.call_submit_and_wait(self._handle))
         self._in_flight = False
         if ended == CallStatus.INVALID_CALL:  # perhaps it was never sent; then the loan does not end by itself
-            take_back(self.__dict__.pop("_lent", None))
+            take_back(self._lent)
         elif ended == CallStatus.TIMEOUT:
             # The thread that polls may not have left the call yet; or it does not poll, and never will.
             give_up = time.monotonic() + 1
@@ -284,14 +288,20 @@ class Call(Handled):
 
     @property
     def results(self):
-        """The Decoder of the results, until the call is begun again. Raises a CallError if it did not succeed."""
-        if self._results is None:
+        """The Decoder of the results, until the call is begun again, or memory that was offered for them is closed.
+        Raises a CallError if it did not succeed."""
+        results = self._results and self._results()
+        if results is None:
             status, handle = self.status, self._handle
+            if not self._has_results:
+                raise ClosedError("what the call returned")
             if status != CallStatus.OK:
                 raise CallError(status, held.call_sent(handle), held.call_mismatch_low(handle),
                                 held.call_mismatch_high(handle), held.call_auth_stat(handle))
-            self._results = Decoder(held.call_results(handle), "the results", self)
-        return self._results
+            results = Decoder(held.call_results(handle), "the results", self, self._loans)
+            results.call = self
+            self._results = weakref.ref(results)
+        return results
 
     def transport_error(self):
         """The server's error, as a dictionary, after CHUNK_ERROR, VERSION_ERROR and REMOTE_ERROR."""
@@ -301,9 +311,9 @@ class Call(Handled):
         return {name: getattr(error, name) for name, _ in error._fields_ if name != "size"}
 
     def take_offered(self, k):
-        """Returns the Buffer of the k-th offer, from 0, or None."""
+        """Returns the Buffer of the k-th offer, from 0, or None. Read the results before: they end here."""
         self._must_be_idle()
-        end_loans([self])
+        self._end_results()
         handle = held.call_take_offered(self._handle, _c.number(k))
         return None if handle is None else Buffer(handle, self.connection.runtime.memory)
 
@@ -328,33 +338,46 @@ class Call(Handled):
         """What precedes every form of submitting."""
         self._must_be_begun()
         handle = self._handle
-        del self._args._handle
+        self._args._forget()
         self._args = None
+        self._lent = 0
         if self._spans:
-            self._lent = lend(self._spans)
-            self._spans = []
+            self._places = self._spans.memories()
+            for memory in self._places:
+                memory.readers.add(self)
+            self._lent = self._spans.lend()
             held.call_on_released(handle, on_released, self._lent)
-        self._in_flight = True
+        self._in_flight = self._has_results = True
 
     def _refused(self):
         """submit() was refused, so no callback comes: that of the loan does not, either."""
         self._in_flight = False
-        take_back(self.__dict__.pop("_lent", None))
+        take_back(self._lent)
         raise Error(ErrorCode.SHUTDOWN, "the connection of the call is gone, or this is a child of fork()")
 
+    def _end_results(self):
+        """The results cannot be read any more. BufferError: something uses them."""
+        self._loans.end()
+        if results := self._results and self._results():
+            results._forget()
+        self._results = None
+        self._has_results = False
+        for memory in self._places:
+            memory.readers.discard(self)
+        self._places = ()
+
     def _end_streams(self):
-        if self._results is not None:
-            self._results._end()
-            self._results = None
+        self._end_results()
         if self._args is not None:
-            self._args.__dict__.pop("_handle", None)
+            self._args._forget()
             self._args = None
-        self._spans = []
+        self._spans.drop()
 
     def _abandon(self):
         """The end of the call, or of its connection."""
-        for stream in (self._args, self._results):
+        for stream in (self._args, self._results and self._results()):
             if stream is not None:
-                stream.__dict__.pop("_handle", None)
+                stream._forget()
+        self._spans.drop()
         if not self.closed:
             lib.call_destroy(self.__dict__.pop("_handle"))

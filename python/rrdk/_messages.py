@@ -8,7 +8,7 @@ from ctypes import byref, c_uint32
 
 from . import _c
 from ._c import XdrError, held, lib
-from ._runtime import Handled, Loans, span_of
+from ._runtime import Buffer, Handled, need
 
 _XDR_LETTERS = frozenset("0123456789iIqQfd ")
 
@@ -30,7 +30,7 @@ class Encoder(Handled):
     def __init__(self, handle, what, spans):
         self._handle = handle
         self._what = what
-        self._spans = spans  # of the call: what it refers to
+        self._spans = spans  # what the call refers to
 
     def pack(self, format, *values):
         """Writes numbers, as struct.pack(): i, I (32 bits), q, Q (64 bits), f, d."""
@@ -63,18 +63,24 @@ class Encoder(Handled):
     def put_item(self, memory, eligible=True):
         """opaque<> in RegisteredMemory, or a Span, without a copy; if `eligible` and the procedure's entry allow
         it, RDMA moves it. The bytes must not change until memory.lent is 0 again."""
-        span = span_of(memory)
-        held.put_item(self._handle, span.structure(), eligible)
-        self._spans.append(span)
+        handle = self._handle
+        held.put_item(handle, self._spans.add(memory), bool(eligible))
         return self
 
     def put_buffer(self, buffer, length, eligible=True):
         """opaque<> in a Buffer, which the message takes over."""
         handle = self._handle
-        if not 0 <= length <= len(buffer):
-            raise ValueError(f"{length} bytes are not in a buffer of {len(buffer)}")
-        held.put_buffer(handle, buffer._take(), length, eligible)
+        held.put_buffer(handle, hand_over(buffer, length, self._spans.memory), length, bool(eligible))
         return self
+
+
+def hand_over(buffer, length, memory):
+    """Returns the handle of a Buffer of this memory, which is then closed."""
+    if need(buffer, Buffer)._memory is not memory:
+        raise ValueError("the buffer is not of the runtime's memory")
+    if not 0 <= _c.number(length) <= len(buffer):
+        raise ValueError(f"{length} bytes are not in a buffer of {len(buffer)}")
+    return buffer._take()
 
 
 class Decoder(Handled):
@@ -83,11 +89,11 @@ class Decoder(Handled):
     What is read is a copy, except with borrow_item(). `most` is the highest number of bytes to accept.
     """
 
-    def __init__(self, handle, what, owner):
+    def __init__(self, handle, what, call, loans):
         self._handle = handle
         self._what = what
-        self._owner = weakref.ref(owner)  # of borrowed bytes: the call, which has this decoder
-        self._loans = Loans(what)
+        self._call = weakref.ref(call)  # which borrowed bytes keep
+        self._loans = loans             # of the call
 
     def unpack(self, format):
         """Reads numbers; returns a tuple, as struct.unpack(). The letters are those of Encoder.pack()."""
@@ -136,7 +142,7 @@ class Decoder(Handled):
         address = held.view_run(byref(view), 0, byref(run))
         if view.length == 0 or run.value != view.length:
             return memoryview(self._copy(view))
-        return self._loans.lend(self._owner(), address, view.length, readonly=True)
+        return self._loans.lend(self._call(), address, view.length, readonly=True)
 
     def get_rest(self):
         """All that remains, as bytes of XDR."""
@@ -163,12 +169,6 @@ class Decoder(Handled):
     def _check(self):
         if not held.decoder_ok(self._handle):
             raise XdrError(f"{self._what} are not what was to be read")
-
-    def _end(self):
-        """No more use. BufferError: borrowed bytes are in use."""
-        if not self.closed:
-            self._loans.end()
-            del self._handle
 
 
 # ---- Credentials ----

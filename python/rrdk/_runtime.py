@@ -68,6 +68,13 @@ _memories = {}  # those that are open, in order
 _at_exit = False
 
 
+def need(value, kind):
+    """Returns the value, which must be of this class: another class's handle would be taken for one of its kind."""
+    if not isinstance(value, kind):
+        raise TypeError(f"a {kind.__name__} is needed, not {value!r}")
+    return value
+
+
 class Handled:
     """Has the handle of an object of the library, until it is closed: using it is an error from then on."""
     _what = "the object"
@@ -80,6 +87,10 @@ class Handled:
     @property
     def closed(self):
         return "_handle" not in self.__dict__
+
+    def _forget(self):
+        """Lets no more use be made of the handle."""
+        self.__dict__.pop("_handle", None)
 
     def __enter__(self):
         return self
@@ -133,6 +144,7 @@ class Object(Handled):
         self._before_close()
         for child in reversed(list(self._children)):
             child.close()
+        self._before_destroy()
         with _uses:
             if self.closed:
                 return
@@ -146,6 +158,9 @@ class Object(Handled):
 
     def _before_close(self):
         """Raises an exception if it cannot be closed now."""
+
+    def _before_destroy(self):
+        """The same, when what was made of it is closed."""
 
     def _destroy(self, handle):
         raise NotImplementedError
@@ -248,6 +263,10 @@ class Memory(Object):
 
     def _before_close(self):
         for part in list(self._parts):
+            part._loans.end()
+
+    def _before_destroy(self):
+        for part in list(self._parts):
             part._check_closable()
 
     def _destroy(self, handle):
@@ -309,13 +328,14 @@ class Buffer(_Bytes):
 
 
 class RegisteredMemory(_Bytes):
-    """Memory of the program that RDMA can access: calls read from it and write to it in place. `lent` is the number of
-    calls that the peer may still use it for."""
+    """Memory of the program that RDMA can access: calls read from it and write to it in place. `lent` says how often
+    calls refer to it that have not ended, or whose peer may still use it."""
     _what = "the registered memory"
 
     def __init__(self, handle, memory):
         super().__init__(handle, memory)
         self.lent = 0
+        self.readers = weakref.WeakSet()  # calls whose results may be placed here
 
     def span(self, offset=0, length=None):
         """Returns a part, to be given to put_item() or offer()."""
@@ -336,6 +356,8 @@ class RegisteredMemory(_Bytes):
     def _check_closable(self):
         if self.lent and not _at_exit:
             raise BufferError("the registered memory is in use by a call")
+        for call in list(self.readers):
+            call._end_results()
         super()._check_closable()
 
 
@@ -347,30 +369,53 @@ class Span(namedtuple("Span", "memory offset length")):
         return held.registered_memory_span(self.memory._handle, self.offset, self.length)
 
 
-def span_of(memory):
-    if isinstance(memory, RegisteredMemory):
-        return memory.span()
-    if not isinstance(memory, Span):
-        raise TypeError(f"RegisteredMemory or a Span is needed, not {memory!r}")
-    return memory
+class Spans:
+    """What a call refers to: lent from when it is added until the call is given up, or the library says that the peer
+    is done with it."""
+
+    def __init__(self, memory):
+        self.memory = memory  # of which they must be
+        self._spans = []
+
+    def __len__(self):
+        return len(self._spans)
+
+    def add(self, span):
+        """Adds a Span, or all of a RegisteredMemory; returns the structure for the library."""
+        if isinstance(span, RegisteredMemory):
+            span = span.span()
+        span = need(span.memory, RegisteredMemory).span(span.offset, span.length) if isinstance(span, Span) else span
+        if need(span, Span).memory._memory is not self.memory:
+            raise ValueError("the memory is not that of the runtime")
+        structure = span.structure()
+        span.memory.lent += 1
+        self._spans.append(span)
+        return structure
+
+    def drop(self):
+        for span in self._spans:
+            span.memory.lent -= 1
+        self._spans.clear()
+
+    def lend(self):
+        """Lets the library say when the peer is done; returns the argument for on_released()."""
+        key = next(keys)
+        lent = Spans(self.memory)
+        lent._spans, self._spans = self._spans, []
+        _lent[key] = lent
+        return key
+
+    def memories(self):
+        return {span.memory for span in self._spans}
 
 
-# Spans that the peer may use, by the key that `released` gets.
+# The Spans that the peer may use, by the argument that on_released() gets.
 _lent = {}
 
 
-def lend(spans):
-    """Keeps the spans until the library says that the peer is done with them; returns the key for that."""
-    key = next(keys)
-    for span in spans:
-        span.memory.lent += 1
-    _lent[key] = spans
-    return key
-
-
 def take_back(key):
-    for span in _lent.pop(key or 0, ()):
-        span.memory.lent -= 1
+    if spans := _lent.pop(key, None):
+        spans.drop()
 
 
 @_c.OnReleased
@@ -399,7 +444,7 @@ class Runtime(Object):
         keep = [_c.put_array(structure, name, c_int, [int(cpu) for cpu in cpus])
                 for name, cpus in (("poll_cpus", poll_cpus), ("worker_cpus", worker_cpus)) if cpus]
         may_wait("making a runtime")
-        handle = memory._use(lambda of_memory: _c.made(lib.runtime_create, of_memory, byref(structure)))
+        handle = need(memory, Memory)._use(lambda of_memory: _c.made(lib.runtime_create, of_memory, byref(structure)))
         del keep
         super().__init__(handle, memory)
         self.memory = memory
@@ -497,12 +542,16 @@ class Telemetry(Object):
     _what = "the telemetry"
 
     def __init__(self, name, runtime=None, servers=(), connections=()):
-        def array(objects):
-            return (_c.Handle * len(objects))(*[each._handle for each in objects]), len(objects)
+        from ._client import Connection
+        from ._serving import Server
 
+        def array(objects, kind):
+            return (_c.Handle * len(objects))(*[need(each, kind)._handle for each in objects]), len(objects)
+
+        runtimes = [] if runtime is None else [need(runtime, Runtime)]
         super().__init__(_c.made(lib.telemetry_create, _c.text_of(name, "the name"), runtime and runtime._handle,
-                                 *array(servers), *array(connections)),
-                         *([runtime] if runtime else []), *servers, *connections)
+                                 *array(servers, Server), *array(connections, Connection)),
+                         *runtimes, *servers, *connections)
 
     def openmetrics(self):
         return self._text(lib.telemetry_openmetrics)

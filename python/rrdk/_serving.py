@@ -8,7 +8,7 @@ from ctypes import POINTER, byref, cast, create_string_buffer
 from . import _c
 from ._c import OTHER_PROCEDURES, AcceptStat, AuthStat, Error, ErrorCode, XdrError, held, lib
 from ._messages import AuthSys, Decoder, Encoder, ask_info, info_of
-from ._runtime import Buffer, Handled, Object, called, keys, lend, log, on_released
+from ._runtime import Buffer, Handled, Loans, Object, Runtime, Spans, called, keys, log, need, on_released
 
 # ---- Programs ----
 
@@ -88,16 +88,18 @@ class ServerCall(Handled):
     def __init__(self, handle, service):
         self._handle = handle
         self._service = service
-        self._spans = []
+        self._spans = Spans(service.owner.runtime.memory)
+        self._loans = Loans("the arguments")
         self.procedure = held.server_call_procedure(handle)
-        self.args = Decoder(held.server_call_args(handle), "the arguments", self)
+        self.args = Decoder(held.server_call_args(handle), "the arguments", self, self._loans)
         self.results = Encoder(held.server_call_results(handle), "the results", self._spans)
         service.owner._kept.add(self)
 
     def __del__(self):
         if not self.closed:
             log.error("%s was not answered: SYSTEM_ERR", self)
-            held.server_call_reject(self.__dict__.pop("_handle"), AcceptStat.SYSTEM_ERR)
+            held.server_call_reject(self._take(), AcceptStat.SYSTEM_ERR)
+            self._spans.drop()
 
     def __str__(self):
         program = self._service.program
@@ -165,13 +167,19 @@ class ServerCall(Handled):
         self._end(held.server_call_drop)
 
     def _end(self, function, *arguments):
-        handle = self._handle
-        self.args._end()
-        del self._handle
-        self.results.__dict__.pop("_handle", None)
+        self._handle  # it has not been answered
+        self._loans.end()
+        handle = self._take()
         if self._spans:
-            held.server_call_on_released(handle, on_released, lend(self._spans))
+            held.server_call_on_released(handle, on_released, self._spans.lend())
         function(handle, *arguments)
+
+    def _take(self):
+        """Returns the handle, which is not used here any more."""
+        handle = self._handle
+        for each in (self, self.args, self.results):
+            each._forget()
+        return handle
 
 
 class BackwardClient(Object):
@@ -188,7 +196,8 @@ class BackwardClient(Object):
         return held.backward_client_caller(self._handle)
 
     def _before_close(self):
-        end_loans(self._calls)
+        for call in list(self._calls):
+            call._end_results()
 
     def _destroy(self, handle):
         for call in list(self._calls):
@@ -231,20 +240,13 @@ def _answer_error(call, error):
 def offer(owner, function, program):
     """Offers the program at a Server or Client, whose function of the library is given."""
     key = next(keys)
-    _services[key] = Service(owner, program)
+    _services[key] = Service(owner, need(program, Program))
     owner._services.append(key)
     try:
         owner._must(function, program._handle, key)
     except BaseException:
         _services.pop(key)
         raise
-
-
-def end_loans(calls):
-    """Raises a BufferError if results of these Calls that were borrowed are in use."""
-    for call in list(calls):
-        if call._results is not None and not call._results.closed:
-            call._results._loans.end()
 
 
 def end_services(owner):
@@ -321,7 +323,7 @@ class Server(Object):
         self.runtime = runtime
         self._services = []
         self._kept = weakref.WeakSet()
-        super().__init__(_c.made(lib.server_create, runtime._handle, byref(structure)), runtime)
+        super().__init__(_c.made(lib.server_create, need(runtime, Runtime)._handle, byref(structure)), runtime)
 
     def add_service(self, program):
         """Serves the program by its handlers."""

@@ -5,6 +5,7 @@ import gc
 import json
 import logging
 import os
+import random
 import struct
 import subprocess
 import sys
@@ -355,6 +356,83 @@ class Lifetimes(Both):
             item.release()
         self.assertEqual(seen, [pattern(0, 100)[1:3]] * 2)
 
+    def test_results_end_with_the_memory_that_they_are_in(self):
+        self.begin()
+        server, uri = self.serve("iwarp", PROGRAM)
+        call = rrdk.Call(rrdk.Client(self.runtime).connect(uri))
+        room = self.memory.allocate(5000)
+        call.begin(PROGRAM, READ).pack("QIII", 0, 5000, 0, 0)
+        call.offer(room)
+        results = call.wait()
+        results.unpack("II")
+        item = results.borrow_item()
+        part = item[10:]
+        with self.assertRaises(BufferError):
+            room.close()
+        self.assertEqual(part, pattern(10, 4990))
+        part.release()
+        room.close()
+        for use in (results.get_u32, lambda: call.results):
+            with self.assertRaises(rrdk.ClosedError):
+                use()
+        room = self.memory.allocate(5000)
+        call.begin(PROGRAM, READ).pack("QIII", 0, 5000, 0, 0)
+        call.offer(room)
+        alive = weakref.ref(room)
+        del room
+        call.wait().unpack("II")
+        gc.collect()
+        self.assertIsNotNone(alive())  # the call keeps it
+        self.assertEqual(call.results.get_item(), pattern(0, 5000))
+        call.close()
+        self.assertIsNone(alive())
+
+    def test_what_reads_and_writes_messages_ends_with_the_call_or_keeps_it(self):
+        streams = []
+
+        def drop(call):
+            streams.extend([call.args, call.results])
+
+        def reply(call):
+            call.results.put_u32(5)
+            call.reply()
+
+        self.start_both(procedure(reply, fixed_results=4), procedure(drop, 2))
+        with self.assertLogs("rrdk", logging.ERROR):
+            self.assert_status(rrdk.CallStatus.SYSTEM_ERR, 2)
+        args = rrdk.Call(self.connection).begin(self.program, 1)
+        for use in (streams[0].get_u32, lambda: streams[1].put_u32(1), lambda: args.put_u32(1)):
+            with self.assertRaises(rrdk.ClosedError):
+                use()
+
+        def ask():
+            call = rrdk.Call(self.connection)
+            call.begin(self.program, 1)
+            return call.wait()
+
+        results = ask()
+        gc.collect()
+        self.assertEqual(results.get_u32(), 5)
+        self.connection.close()
+        with self.assertRaises(rrdk.ClosedError):
+            results.end()
+
+    def test_memory_that_arguments_refer_to_stays(self):
+        self.start_both(procedure(lambda call: call.reply()))
+        own = self.memory.allocate(100)
+        self.call.begin(self.program, 1).put_item(own)
+        with self.assertRaisesRegex(BufferError, "in use by a call"):
+            own.close()
+        self.call.begin(self.program, 1)
+        own.close()
+
+    def test_random_uses_never_crash(self):
+        seed = int(os.environ.get("RRDK_SEED") or random.randrange(1 << 32))
+        done = subprocess.run([sys.executable, os.path.join(os.path.dirname(harness.__file__), "random_uses.py"), "-",
+                               str(seed), f"{self.folder}/socket"], capture_output=True, text=True,
+                              env={**os.environ, "RRDK_LOG": "error"})
+        self.assertEqual(done.returncode, 0, f"RRDK_SEED={seed}\n{done.stdout[-5000:]}\n{done.stderr[-5000:]}")
+
     def test_telemetry_ends_before_what_it_shows(self):
         self.start_both(procedure(lambda call: call.reply()))
         telemetry = rrdk.Telemetry("python", self.runtime, [self.server], [self.connection])
@@ -426,6 +504,14 @@ class Arguments(Both):
         self.assertEqual(caught.exception.code, rrdk.ErrorCode.BAD_URI)
         with self.assertRaises(ValueError):
             rrdk.Client(self.runtime).connect("shm:a\0b")
+        other = rrdk.Memory(bytes=8 << 20)
+        self.addCleanup(other.close)
+        for use in (lambda: rrdk.Runtime(self.runtime), lambda: rrdk.Server(self.memory),
+                    lambda: rrdk.Client(self.memory), lambda: rrdk.Client(self.runtime, keepalive_program=other),
+                    lambda: rrdk.Server(self.runtime).add_service(self.runtime),
+                    lambda: rrdk.Telemetry("x", self.memory), lambda: rrdk.Telemetry("x", None, [self.runtime])):
+            with self.assertRaisesRegex(TypeError, "is needed"):
+                use()
         with self.assertRaisesRegex(TypeError, "handler"):
             rrdk.Program(1, 1, "x", [(1, "ONE", 5)])
         with self.assertRaisesRegex(rrdk.Error, "procedure"):
@@ -443,8 +529,25 @@ class Arguments(Both):
                 args.put_opaque(wrong)
         with self.assertRaises(ValueError):
             args.pack("Ib", 1, 1)
-        with self.assertRaises(TypeError):
-            args.put_item(b"bytes")
+        other = rrdk.Memory(bytes=8 << 20)
+        self.addCleanup(other.close)
+        for wrong in (b"bytes", self.memory.buffer(1), self.memory, rrdk.Span(self.memory, 0, 1)):
+            with self.assertRaises(TypeError):
+                args.put_item(wrong)
+        for wrong in (rrdk.Span(self.memory.allocate(1), 0, 2), other.allocate(1)):
+            with self.assertRaises(ValueError):
+                args.put_item(wrong)
+        for wrong in (self.memory.allocate(100), b"bytes", None):
+            with self.assertRaises(TypeError):
+                args.put_buffer(wrong, 1)
+        with self.assertRaises(ValueError):
+            args.put_buffer(other.buffer(1), 1)
+        for wrong in (self.call, None, 1):
+            with self.assertRaises(TypeError):
+                self.call.begin(wrong, 1)
+            with self.assertRaises(TypeError):
+                self.call.set_credential(wrong or 0)
+        args = self.call.begin(self.program, 1)
         args.pack("iqfd", -1, -2, 0.5, -0.25).put_bool(True).put_string("grün").put_u64(1 << 63)
         args.put_opaque(bytearray(b"12345")).put_opaque(memoryview(b"abcd")[::2]).put_fixed(b"xyz")
         results = self.call.wait()
