@@ -54,8 +54,11 @@ Exchange::Exchange(const Ops& ops) noexcept {
   handle_.xp_p1 = this;
 }
 
-void Exchange::begin(ServerCall call, std::shared_ptr<const ProgramItems> program) {
+void Exchange::begin(ServerCall call, std::shared_ptr<const ProgramItems> program,
+                     bool as_loopback) {
   call_ = std::move(call);
+  if (std::exchange(as_loopback_, as_loopback) != as_loopback)
+    caller_id_ = 0;
   program_ = std::move(program);
   items_ = program_->find(call_.procedure());
   in_place_.clear();
@@ -68,6 +71,7 @@ void Exchange::take_over(Exchange& from) {
   items_ = from.items_;
   in_place_ = std::exchange(from.in_place_, {});
   max_decoded_ = from.max_decoded_;
+  as_loopback_ = from.as_loopback_;
   show_caller();
 }
 
@@ -76,7 +80,10 @@ void Exchange::show_caller() {
   if (connection.id() == caller_id_)
     return;
   caller_id_ = connection.id();
-  const socklen_t length = to_socket_address(connection.peer().remote, caller_);
+  static const NetworkAddress kLoopback = {.host = "127.0.0.1", .port = 65535};
+  const Peer& peer = connection.peer();
+  const bool as_loopback = as_loopback_ && peer.process.has_value();
+  const socklen_t length = to_socket_address(as_loopback ? kLoopback : peer.remote, caller_);
   std::memcpy(&handle_.xp_raddr, &caller_, sizeof handle_.xp_raddr);
   handle_.xp_addrlen = static_cast<int>(length);
   handle_.xp_rtaddr = {.maxlen = sizeof caller_, .len = length, .buf = &caller_};

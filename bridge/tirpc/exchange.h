@@ -42,7 +42,8 @@ class Exchange {
   explicit Exchange(const Ops& ops) noexcept;
   ~Exchange() = default;
 
-  void begin(ServerCall call, std::shared_ptr<const ProgramItems> program);
+  // `as_loopback`: see RRDK_SVC_LOOPBACK.
+  void begin(ServerCall call, std::shared_ptr<const ProgramItems> program, bool as_loopback);
   void take_over(Exchange& from);
   void reject(AcceptStat status);
   void deny(AuthStat reason);
@@ -65,6 +66,7 @@ class Exchange {
   std::vector<const void*> in_place_;  // arguments that were decoded so
   uint32_t max_decoded_ = kUsualDecoded;
   uint64_t caller_id_ = 0;  // the connection that the handle shows
+  bool as_loopback_ = false;
   sockaddr_storage caller_ = {};
 };
 

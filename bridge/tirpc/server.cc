@@ -39,7 +39,7 @@ class Transport : public Exchange {
 
   const std::string& uri() const noexcept { return uri_; }
   Result<void> add(uint32_t program, uint32_t version, void (*routine)(svc_req*, SVCXPRT*),
-                   bool with_rpcbind);
+                   unsigned flags);
   // From now on its calls are refused.
   void retire(const Binding& binding);
   void dispatch(Waiting waiting);
@@ -112,7 +112,7 @@ Transport::~Transport() {
 }
 
 Result<void> Transport::add(uint32_t program, uint32_t version, void (*routine)(svc_req*, SVCXPRT*),
-                            bool with_rpcbind) {
+                            unsigned flags) {
   auto items = items_of(program, version);
   if (!items)
     return tl::unexpected(items.error());
@@ -122,15 +122,15 @@ Result<void> Transport::add(uint32_t program, uint32_t version, void (*routine)(
   };
   constexpr Procedure kAll[] = {{.number = NULLPROC, .handler = kTake},
                                 {.number = kOtherProcedures, .handler = kTake}};
-  auto made =
-      std::make_unique<Registration>(Registration{this, std::move(*items), routine, nullptr});
+  auto made = std::make_unique<Registration>(
+      Registration{this, std::move(*items), routine, (flags & RRDK_SVC_LOOPBACK) != 0, nullptr});
   const Binding& binding = made->items->binding();
   if (auto added =
           server_->add_service({.binding = &binding, .procedures = kAll, .context = made.get()});
       !added)
     return added;
   registrations_.push_back(std::move(made));
-  if (!with_rpcbind)
+  if ((flags & RRDK_SVC_RPCBIND) == 0)
     return {};
   auto address = host_and_port(uri_);
   Result<std::unique_ptr<RpcbindListing>> listed =
@@ -174,7 +174,7 @@ void Transport::dispatch(Waiting waiting) {
     Turn turn;
     count_waiting(waiting.call, -1);
   }
-  begin(std::move(waiting.call), registration.items);
+  begin(std::move(waiting.call), registration.items, registration.as_loopback);
   svc_req request = {};
   request.rq_prog = call_.program();
   request.rq_vers = call_.version();
@@ -267,9 +267,8 @@ const char* rrdk_svc_uri(const SVCXPRT* transport) {
 
 bool_t rrdk_svc_reg(SVCXPRT* transport, rpcprog_t program, rpcvers_t version,
                     void (*dispatch)(svc_req*, SVCXPRT*), unsigned flags) {
-  auto added =
-      Transport::of(transport).add(static_cast<uint32_t>(program), static_cast<uint32_t>(version),
-                                   dispatch, (flags & RRDK_SVC_RPCBIND) != 0);
+  auto added = Transport::of(transport).add(static_cast<uint32_t>(program),
+                                            static_cast<uint32_t>(version), dispatch, flags);
   if (!added)
     rrdk::tirpc::note_failure(added.error().message);
   return added.has_value();

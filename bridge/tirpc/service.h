@@ -28,6 +28,7 @@ struct Registration {
   Transport* transport;
   std::shared_ptr<const ProgramItems> items;
   void (*dispatch)(svc_req*, SVCXPRT*);
+  bool as_loopback;                            // see RRDK_SVC_LOOPBACK
   std::unique_ptr<RpcbindListing> in_rpcbind;  // null: not there
 };
 

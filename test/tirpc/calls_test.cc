@@ -179,6 +179,16 @@ TEST_P(Calls, CarryCredentials) {
   EXPECT_EQ(seen_as(client.get()), family + ", flavour 0");
 }
 
+TEST_P(Calls, MayShowTheirCallersAsThisHost) {
+  if (std::string(GetParam()) == "tcp")
+    return;  // it does so by itself
+  auto client = connect(kOddLoopback, kOddVersion);
+  EXPECT_EQ(seen_as(client.get()), "family " + std::to_string(AF_INET) + " loopback, flavour 0");
+  client = connect(kOddProgram, kOddVersion);
+  const int network = std::string(GetParam()) == "shm" ? AF_UNIX : AF_INET;
+  EXPECT_EQ(seen_as(client.get()), "family " + std::to_string(network) + ", flavour 0");
+}
+
 bool_t two_words(XDR* xdrs, ...) {
   int first = 40, second = 2;
   return xdr_int(xdrs, &first) && xdr_int(xdrs, &second);

@@ -37,6 +37,11 @@ bool_t never(XDR*, ...) {
 std::string caller_of(const svc_req* request) {
   const netbuf* address = svc_getrpccaller(request->rq_xprt);
   std::string text = "family " + std::to_string(static_cast<sockaddr*>(address->buf)->sa_family);
+  if (request->rq_prog == kOddLoopback) {
+    const auto* caller = static_cast<const sockaddr_in*>(address->buf);
+    text += ntohl(caller->sin_addr.s_addr) == INADDR_LOOPBACK ? " loopback" : " other";
+    text += ntohs(caller->sin_port) < IPPORT_RESERVED ? " reserved" : "";
+  }
   if (request->rq_cred.oa_flavor != AUTH_SYS)
     return text + ", flavour " + std::to_string(request->rq_cred.oa_flavor);
   const auto* who = static_cast<const authunix_parms*>(request->rq_clntcred);
@@ -285,7 +290,8 @@ StubServer::StubServer() {
     for (const std::string& uri : {fresh_name(), std::string("iwarp://127.0.0.1:0")}) {
       SVCXPRT* transport = rrdk_svc_create(uri.c_str());
       if (transport == nullptr || !rrdk_svc_reg(transport, KV_PROG, KV_V1, kv_prog_1, 0) ||
-          !rrdk_svc_reg(transport, kOddProgram, kOddVersion, odd, 0))
+          !rrdk_svc_reg(transport, kOddProgram, kOddVersion, odd, 0) ||
+          !rrdk_svc_reg(transport, kOddLoopback, kOddVersion, odd, RRDK_SVC_LOOPBACK))
         return ready.set_value(rrdk_tirpc_error());
       uris_[uri.substr(0, uri.find(':'))] = rrdk_svc_uri(transport);
       transports.push_back(transport);

@@ -18,6 +18,7 @@
 // A program beside kv.x, with its own dispatch routine.
 constexpr rpcprog_t kOddProgram = 0x20004b57;
 constexpr rpcvers_t kOddVersion = 3;
+constexpr rpcprog_t kOddLoopback = 0x20004b59;  // the same, registered with RRDK_SVC_LOOPBACK
 enum OddProcedure : rpcproc_t {
   kOddBlock = 1,         // waits for StubServer::unblock()
   kOddSilent = 2,        // returns without an answer

@@ -136,6 +136,10 @@ const char* rrdk_svc_uri(const SVCXPRT* transport);
    thread checks from time to time that the entry is still there (RpcbindListing in
    rrdk/rpcbind.h). */
 #define RRDK_SVC_RPCBIND 1u
+/** For rrdk_svc_reg(): svc_getrpccaller() shows clients over shm: as 127.0.0.1 with port 65535, for
+    a program that takes callers of family AF_UNIX for strangers. They are processes of this host,
+    whose users the socket's permissions choose; a reserved port is never shown for them. */
+#define RRDK_SVC_LOOPBACK 2u
 
 /**
  * Like svc_reg(): calls of the program and version go to `dispatch`, which rpcgen wrote, for all
