@@ -23,13 +23,12 @@ Names:
             handlers and callbacks raised
   measuring measure, Histogram, result
 """
-from ._c import (NO_ID, OTHER_PROCEDURES, AcceptStat, AuthStat, CallError, CallStatus, ClosedError, Draft, EndedBy, Error,
-                 ErrorCode, Hugepages, IdlePolicy, LogLevel, State, Version, XdrError, lib)
+from ._c import (NO_ID, OTHER_PROCEDURES, AcceptStat, AuthStat, CallError, CallStatus, ClosedError, Draft, EndedBy,
+                 Error, ErrorCode, Hugepages, IdlePolicy, LogLevel, State, Version, XdrError, lib)
 from ._client import Call, Client, Connection
-from ._measure import Histogram, measure, result
+from ._measure import Histogram, Telemetry, measure, result
 from ._messages import AuthSys, ConnectionInfo, Credential, Decoder, Encoder
-from ._runtime import (Buffer, CaptureCounts, Memory, RegisteredMemory, Runtime, Span, Telemetry, ensure_eal,
-                       set_log_level)
+from ._runtime import Buffer, CaptureCounts, Memory, RegisteredMemory, Runtime, Span, ensure_eal, set_log_level
 from ._serving import BackwardClient, Procedure, Program, Server, ServerCall, ServerConnection
 
 __version__ = lib.version_string().decode()

@@ -7,7 +7,8 @@ from ctypes import byref
 from . import _c
 from ._c import CallError, CallStatus, ClosedError, Error, ErrorCode, State, held, lib
 from ._messages import Credential, Decoder, Encoder, ask_info, hand_over
-from ._runtime import Buffer, Handled, Loans, Object, Runtime, Spans, called, keys, may_wait, need, on_released, take_back
+from ._runtime import (Buffer, Handled, Loans, Object, Runtime, Spans, called, keys, may_wait, members, need,
+                       on_released, take_back)
 from ._serving import Program, end_services, forget_services, offer
 
 
@@ -15,6 +16,7 @@ class Client(Object):
     """Connects to servers. The options are those of rrdk_client_options, such as reconnect=True, call_timeout_ms=2000,
     retransmit=True, version=Version.AUTO. keepalive_program is a Program, whose NULL procedure is called."""
     _what = "the client"
+    _closing = False
 
     def __init__(self, runtime, *, keepalive_program=None, **options):
         structure = _c.options(_c.ClientOptions, lib.client_options_init, options)
@@ -139,12 +141,12 @@ class Connection(Object):
         return lib.connection_caller(self._handle)
 
     def _before_close(self):
-        for call in list(self._calls):
+        for call in members(self._calls):
             call._end_results()
 
     def _destroy(self, handle):
         lib.connection_destroy(handle)
-        for call in list(self._calls):
+        for call in members(self._calls):
             call._abandon()
         _connections.pop(self._key, None)
 

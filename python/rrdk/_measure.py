@@ -1,14 +1,56 @@
-"""Measuring calls as testrpc does, with its words in the results (doc/testrpc-json.md)."""
+"""Telemetry; and measuring calls as testrpc does, with its words in the results (doc/testrpc-json.md)."""
+import ctypes
 import os
 import platform
 import sys
 import time
+from ctypes import byref, c_char_p
 
-from ._client import Call
+from . import _c
 from ._c import CallError, CallStatus, lib
+from ._client import Call, Connection
+from ._runtime import Object, Runtime, need
+from ._serving import Server
 
 _SUB_BITS, _MAX_BITS = 7, 37
 _PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "p99.9": 99.9}
+
+
+class Telemetry(Object):
+    """The metrics of a runtime, servers and connections: DPDK's telemetry tools, and rrdk-top, find them under the
+    name; openmetrics() is the text for Prometheus. Closed with the first of what it was made of."""
+    _what = "the telemetry"
+
+    def __init__(self, name, runtime=None, servers=(), connections=()):
+        def array(objects, kind):
+            return (_c.Handle * len(objects))(*[need(each, kind)._handle for each in objects]), len(objects)
+
+        runtimes = [] if runtime is None else [need(runtime, Runtime)]
+        super().__init__(_c.made(lib.telemetry_create, _c.text_of(name, "the name"), runtime and runtime._handle,
+                                 *array(servers, Server), *array(connections, Connection)),
+                         *runtimes, *servers, *connections)
+
+    def openmetrics(self):
+        return self._text(lib.telemetry_openmetrics)
+
+    def answer(self, accept=None):
+        """Returns the text in the format that an HTTP reader's Accept header asks for, and its content type."""
+        kind = c_char_p()
+        accept = None if accept is None else _c.text_of(accept, "accept")
+        text = self._text(lambda handle, to, size: lib.telemetry_answer(handle, accept, to, size, byref(kind)))
+        return text, kind.value.decode()
+
+    def _text(self, function):
+        size = 1 << 16
+        while True:
+            room = ctypes.create_string_buffer(size)
+            length = self._use(function, room, size)
+            if length < size:
+                return room.value.decode()
+            size = length + 4096
+
+    def _destroy(self, handle):
+        lib.telemetry_destroy(handle)
 
 
 class Histogram:
@@ -160,8 +202,8 @@ def _run(runtime, loads):
 
 def measure(connections, begin, *, window=1, duration=None, count=None, warmup_calls=0, check=None, engine="calls",
             size=0):
-    """Makes calls on a Connection, or on several, `window` at a time on each: for `duration` seconds, or `count` calls in
-    all. begin(call) begins each one and writes its arguments; check(call), if it is given, says whether its results are
+    """Makes calls on a Connection, or on several, `window` at a time on each: for `duration` seconds, or `count` calls
+    in all. begin(call) begins each one and writes its arguments; check(call), if it is given, says whether its results are
     right. `engine` and `size` (bytes of data in a call) only name the run.
 
     Returns a run of testrpc's JSON, with those of its members that are known here. Latencies are from submit() to the

@@ -1,5 +1,5 @@
-"""What a program sets up first: memory and its buffers, the runtime; telemetry. And what all objects share: who owns
-whom, and how the library calls Python.
+"""What a program sets up first: memory and its buffers, the runtime. And what all objects share: who owns whom, and how
+the library calls Python.
 """
 import atexit
 import contextlib
@@ -61,9 +61,16 @@ def go_on():
         raise interrupt
 
 
+def members(weak_set):
+    """Returns a list of what is in a WeakSet, to which other threads may add."""
+    while True:
+        with contextlib.suppress(RuntimeError):
+            return list(weak_set)
+
+
 # ---- Objects with handles ----
 
-_uses = threading.RLock()
+_lock = threading.RLock()  # for counts that several threads change
 _memories = {}  # those that are open, in order
 _at_exit = False
 
@@ -114,13 +121,13 @@ class Object(Handled):
 
     def _use(self, function, *arguments):
         """Returns function(handle, arguments...). Another thread cannot close the object meanwhile."""
-        with _uses:
+        with _lock:
             handle = self._handle
             self._users += 1
         try:
             return function(handle, *arguments)
         finally:
-            with _uses:
+            with _lock:
                 self._users -= 1
             go_on()
 
@@ -145,7 +152,7 @@ class Object(Handled):
         for child in reversed(list(self._children)):
             child.close()
         self._before_destroy()
-        with _uses:
+        with _lock:
             if self.closed:
                 return
             if self._users:
@@ -262,15 +269,15 @@ class Memory(Object):
                                 self)
 
     def _before_close(self):
-        for part in list(self._parts):
+        for part in members(self._parts):
             part._loans.end()
 
     def _before_destroy(self):
-        for part in list(self._parts):
+        for part in members(self._parts):
             part._check_closable()
 
     def _destroy(self, handle):
-        for part in list(self._parts):
+        for part in members(self._parts):
             part.close()
         lib.memory_destroy(handle)
         _memories.pop(self, None)
@@ -356,7 +363,7 @@ class RegisteredMemory(_Bytes):
     def _check_closable(self):
         if self.lent and not _at_exit:
             raise BufferError("the registered memory is in use by a call")
-        for call in list(self.readers):
+        for call in members(self.readers):
             call._end_results()
         super()._check_closable()
 
@@ -380,21 +387,22 @@ class Spans:
     def __len__(self):
         return len(self._spans)
 
-    def add(self, span):
+    def add(self, part):
         """Adds a Span, or all of a RegisteredMemory; returns the structure for the library."""
-        if isinstance(span, RegisteredMemory):
-            span = span.span()
-        span = need(span.memory, RegisteredMemory).span(span.offset, span.length) if isinstance(span, Span) else span
-        if need(span, Span).memory._memory is not self.memory:
+        span = part.span() if isinstance(part, RegisteredMemory) else need(part, Span)
+        if need(span.memory, RegisteredMemory)._memory is not self.memory:
             raise ValueError("the memory is not that of the runtime")
+        span = span.memory.span(span.offset, span.length)  # which checks what the program made
         structure = span.structure()
-        span.memory.lent += 1
+        with _lock:  # poll threads end loans
+            span.memory.lent += 1
         self._spans.append(span)
         return structure
 
     def drop(self):
-        for span in self._spans:
-            span.memory.lent -= 1
+        with _lock:
+            for span in self._spans:
+                span.memory.lent -= 1
         self._spans.clear()
 
     def lend(self):
@@ -532,48 +540,6 @@ class Runtime(Object):
 
     def _destroy(self, handle):
         lib.runtime_destroy(handle)
-
-
-# ---- Telemetry ----
-
-class Telemetry(Object):
-    """The metrics of a runtime, servers and connections: DPDK's telemetry tools, and rrdk-top, find them under the
-    name; openmetrics() is the text for Prometheus. Closed with the first of what it was made of."""
-    _what = "the telemetry"
-
-    def __init__(self, name, runtime=None, servers=(), connections=()):
-        from ._client import Connection
-        from ._serving import Server
-
-        def array(objects, kind):
-            return (_c.Handle * len(objects))(*[need(each, kind)._handle for each in objects]), len(objects)
-
-        runtimes = [] if runtime is None else [need(runtime, Runtime)]
-        super().__init__(_c.made(lib.telemetry_create, _c.text_of(name, "the name"), runtime and runtime._handle,
-                                 *array(servers, Server), *array(connections, Connection)),
-                         *runtimes, *servers, *connections)
-
-    def openmetrics(self):
-        return self._text(lib.telemetry_openmetrics)
-
-    def answer(self, accept=None):
-        """Returns the text in the format that an HTTP reader's Accept header asks for, and its content type."""
-        kind = c_char_p()
-        accept = None if accept is None else _c.text_of(accept, "accept")
-        text = self._text(lambda handle, to, size: lib.telemetry_answer(handle, accept, to, size, byref(kind)))
-        return text, kind.value.decode()
-
-    def _text(self, function):
-        size = 1 << 16
-        while True:
-            room = ctypes.create_string_buffer(size)
-            length = self._use(function, room, size)
-            if length < size:
-                return room.value.decode()
-            size = length + 4096
-
-    def _destroy(self, handle):
-        lib.telemetry_destroy(handle)
 
 
 def set_log_level(most_verbose):

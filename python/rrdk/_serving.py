@@ -8,7 +8,7 @@ from ctypes import POINTER, byref, cast, create_string_buffer
 from . import _c
 from ._c import OTHER_PROCEDURES, AcceptStat, AuthStat, Error, ErrorCode, XdrError, held, lib
 from ._messages import AuthSys, Decoder, Encoder, ask_info, info_of
-from ._runtime import Buffer, Handled, Loans, Object, Runtime, Spans, called, keys, log, need, on_released
+from ._runtime import Buffer, Handled, Loans, Object, Runtime, Spans, called, keys, log, members, need, on_released
 
 # ---- Programs ----
 
@@ -196,11 +196,11 @@ class BackwardClient(Object):
         return held.backward_client_caller(self._handle)
 
     def _before_close(self):
-        for call in list(self._calls):
+        for call in members(self._calls):
             call._end_results()
 
     def _destroy(self, handle):
-        for call in list(self._calls):
+        for call in members(self._calls):
             call._abandon()
         lib.backward_client_release(handle)
 
@@ -209,7 +209,7 @@ class BackwardClient(Object):
 def on_call(handle, key):
     service = _services.get(key)
     procedure = service and service.program.handler_of(held.server_call_procedure(handle))
-    if not procedure:  # its server is being closed
+    if not procedure or service.owner._closing:
         held.server_call_reject(handle, AcceptStat.SYSTEM_ERR)
         return
     call = ServerCall(handle, service)
@@ -251,10 +251,15 @@ def offer(owner, function, program):
 
 def end_services(owner):
     """Answers what handlers have kept, before what serves is destroyed."""
-    for call in list(owner._kept):
-        if not call.closed:
-            log.warning("%s was not answered when %s was closed: SYSTEM_ERR", call, owner._what)
-            call.reject(AcceptStat.SYSTEM_ERR)
+    owner._closing = True
+    try:
+        for call in members(owner._kept):
+            if not call.closed:
+                log.warning("%s was not answered when %s was closed: SYSTEM_ERR", call, owner._what)
+                call.reject(AcceptStat.SYSTEM_ERR)
+    except BufferError:
+        owner._closing = False
+        raise
 
 
 def forget_services(owner):
@@ -311,6 +316,7 @@ class Server(Object):
     a ServerConnection: an Error that it raises refuses it, and is sent to the client. on_close(connection, error) tells
     why one has ended."""
     _what = "the server"
+    _closing = False
 
     def __init__(self, runtime, *, on_open=None, on_close=None, **options):
         structure = _c.options(_c.ServerOptions, lib.server_options_init, options)

@@ -427,11 +427,13 @@ class Lifetimes(Both):
         own.close()
 
     def test_random_uses_never_crash(self):
-        seed = int(os.environ.get("RRDK_SEED") or random.randrange(1 << 32))
-        done = subprocess.run([sys.executable, os.path.join(os.path.dirname(harness.__file__), "random_uses.py"), "-",
-                               str(seed), f"{self.folder}/socket"], capture_output=True, text=True,
-                              env={**os.environ, "RRDK_LOG": "error"})
-        self.assertEqual(done.returncode, 0, f"RRDK_SEED={seed}\n{done.stdout[-5000:]}\n{done.stderr[-5000:]}")
+        seed = os.environ.get("RRDK_SEED") or str(random.randrange(1 << 32))
+        program = os.path.join(os.path.dirname(harness.__file__), "random_uses.py")
+        for options in ([], ["threads"]):
+            done = subprocess.run(
+                [sys.executable, "-X", "faulthandler", program, "-", seed, f"{self.folder}/socket", "3000", *options],
+                capture_output=True, text=True, env={**os.environ, "RRDK_LOG": "error"})
+            self.assertEqual(done.returncode, 0, f"RRDK_SEED={seed}\n{done.stdout[-5000:]}\n{done.stderr[-5000:]}")
 
     def test_telemetry_ends_before_what_it_shows(self):
         self.start_both(procedure(lambda call: call.reply()))

@@ -3,7 +3,6 @@
 
 RRDK_LIBRARY is the library. A test's first argument is what it needs, usually the path of testrpc.
 """
-import os
 import sys
 from pathlib import Path
 
@@ -12,7 +11,7 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT / "test/apps")]
 
 import rrdk  # noqa: E402  (found by the paths above)
 from rrdk import _client, _runtime, _serving  # noqa: E402
-from testrpc_harness import PATIENCE, TESTRPC, Case, main  # noqa: E402,F401
+from testrpc_harness import PATIENCE, Case, main  # noqa: E402,F401
 
 NULL, ECHO, READ, WRITE, SANDWICH, READ2, CALLBACK = range(7)
 VERIFY = 1

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Uses the objects of the module rrdk in random order, also after they were closed: only exceptions may come of it.
 
-Usage: random_uses.py - SEED SOCKET [STEPS]
+Usage: random_uses.py - SEED SOCKET [STEPS [threads]]; "threads": some runtimes have threads that poll.
 """
 import gc
 import random
@@ -16,8 +16,9 @@ SIZES = (0, 1, 100, 5000, 70_000)
 
 
 class Uses:
-    def __init__(self, seed, socket):
+    def __init__(self, seed, socket, threads):
         self.random = random.Random(seed)
+        self.kinds = [{}, {"poll_cpus": [-1], "idle": rrdk.IdlePolicy.ADAPTIVE}] if threads else [{}]
         self.socket = socket
         self.pool = {kind: [] for kind in ("memory", "runtime", "server", "client", "connection", "call", "room",
                                            "buffer", "view", "kept", "results", "telemetry", "uri")}
@@ -74,7 +75,7 @@ class Uses:
 
     def use_runtime(self):
         if len([each for each in self.pool["runtime"] if not each.closed]) < 2:
-            self.put("runtime", rrdk.Runtime(self.any("memory")))
+            self.put("runtime", rrdk.Runtime(self.any("memory"), **self.random.choice(self.kinds)))
 
     def use_server(self):
         server = self.put("server", rrdk.Server(self.any("runtime")))
@@ -181,10 +182,10 @@ class Uses:
             self.any(self.random.choice(["memory", "runtime"])).close()
 
 
-def main(seed, socket, steps):
-    uses = Uses(seed, socket)
+def main(seed, socket, steps=3000, *options):
+    uses = Uses(int(seed), socket, "threads" in options)
     refused, began = 0, time.monotonic()
-    for step in range(steps):
+    for step in range(int(steps)):
         if time.monotonic() > began + 60:
             break
         try:
@@ -195,4 +196,4 @@ def main(seed, socket, steps):
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[2]), sys.argv[3], int(sys.argv[4]) if len(sys.argv) > 4 else 3000)
+    main(*sys.argv[2:])
