@@ -17,8 +17,8 @@ import tempfile
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 PAGE = os.path.join(ROOT, "doc", "porting-rpcgen.md")
 EXAMPLE = os.path.join(ROOT, "doc", "examples", "tirpc")
-# A command in the background has begun when its output has.
-BACKGROUND = '{{ {command} ; }} >"$begun" 2>&1 &\nuntil [ -s "$begun" ]; do kill -0 $! || exit 1; done\ncat "$begun"'
+# A command in the background has begun when its output has. `kill $!` is meant for it, not for a shell around it.
+BACKGROUND = '{{ exec {command} ; }} >"$begun" 2>&1 &\nuntil [ -s "$begun" ]; do kill -0 $! || exit 1; done\ncat "$begun"'
 
 
 def commands(text):
