@@ -30,6 +30,7 @@ constexpr fabric::Capabilities kCapabilities = {
     .sends_invalidations = true,
     .takes_invalidations = true,
     .acknowledges = false,
+    .binds_lists = true,
 };
 
 }  // namespace

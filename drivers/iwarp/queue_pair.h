@@ -227,6 +227,7 @@ class QueuePair final : public fabric::QueuePair,
   void add_spans(Record& record, const fabric::SendWr& wr) noexcept;
   fabric::WcStatus check(const fabric::SendWr& wr, uint64_t& length) noexcept;
   fabric::WcStatus act(const fabric::SendWr& wr) noexcept;
+  bool bind_list(const fabric::SendWr& wr) noexcept;
   bool kill(uint32_t key) noexcept;
   void drop_reported() noexcept;
   uint32_t reap_sends(std::span<fabric::Completion> out) noexcept;
@@ -249,6 +250,7 @@ class QueuePair final : public fabric::QueuePair,
   void next_of_record(Cursor& at, Fpdu& fpdu) noexcept;
   bool next_of_response(Cursor& at, Fpdu& fpdu) noexcept;
   uint32_t room_in_fpdu(bool tagged) const noexcept;
+  static void add_runs(Fpdu& fpdu, const Stags::Window& source, uint64_t skip) noexcept;
   void add_bodies(Fpdu& fpdu, const Record& record, uint32_t skip, uint32_t length) noexcept;
   void append(const Fpdu& fpdu, Outbox& out) const noexcept;
 

@@ -210,10 +210,22 @@ WcStatus QueuePair::check(const fabric::SendWr& wr, uint64_t& length) noexcept {
 
 // Keys concern only us, so what is requested about them is done at once, before any later Send.
 WcStatus QueuePair::act(const fabric::SendWr& wr) noexcept {
-  const bool done = wr.op == Op::kBindKey
-                        ? wr.num_sges == 1 && stags_.bind(wr.key, wr.sges[0], wr.rights)
-                        : kill(wr.key);
+  const bool done =
+      wr.op == Op::kBindKey
+          ? wr.num_sges == 1 &&
+                (wr.runs == 0 ? stags_.bind(wr.key, wr.sges[0], wr.rights) : bind_list(wr))
+          : kill(wr.key);
   return done ? WcStatus::kSuccess : WcStatus::kLocalProtection;
+}
+
+bool QueuePair::bind_list(const fabric::SendWr& wr) noexcept {
+  const MemorySpan& list = wr.sges[0];
+  if (wr.runs > fabric::kMaxKeyRuns || list.length != wr.runs * sizeof(MemorySpan))
+    return false;
+  const std::span runs(reinterpret_cast<const MemorySpan*>(list.data), wr.runs);
+  return std::ranges::all_of(
+             runs, [this](const MemorySpan& run) { return device_.memory().contains(run); }) &&
+         stags_.bind(wr.key, list, wr.runs, wr.rights);
 }
 
 bool QueuePair::bind_now(uint32_t key, const MemorySpan& span, fabric::Rights rights) {

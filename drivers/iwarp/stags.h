@@ -24,6 +24,7 @@ class Stags {
     std::byte* base = nullptr;
     uint32_t length = 0;
     fabric::Rights rights{};
+    uint16_t runs = 0;  // if not 0, `base` is a list of these runs (fabric::SendWr::runs)
 
     uint64_t address() const noexcept { return reinterpret_cast<uintptr_t>(base); }
   };
@@ -34,6 +35,8 @@ class Stags {
   void release(uint32_t key) noexcept { keys_.release(key); }
   // Binds a reserved key. Returns false if the key is not reserved, or is already bound.
   bool bind(uint32_t key, const MemorySpan& span, fabric::Rights rights) noexcept;
+  // The same for a list of runs.
+  bool bind(uint32_t key, const MemorySpan& list, uint16_t runs, fabric::Rights rights) noexcept;
   // Unbinds a key if it is bound. Returns false if the key was never reserved.
   bool kill(uint32_t key) noexcept;
   void kill_all() noexcept;

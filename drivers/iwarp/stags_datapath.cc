@@ -1,4 +1,6 @@
+#include <cstdint>
 #include <new>
+#include <span>
 
 #include "base/assert.h"
 #include "drivers/iwarp/stags.h"
@@ -11,8 +13,21 @@ bool Stags::bind(uint32_t key, const MemorySpan& span, fabric::Rights rights) no
   if (keys_.use(key) != Use::kReserved)
     return false;
   keys_.set(key, Use::kBound);
-  Window& window = windows_[keys_.index(key)] = {span.data, span.length, rights};
+  Window& window = windows_[keys_.index(key)] = {span.data, span.length, rights, 0};
   for_large_writes_ += for_large_writes(window);
+  return true;
+}
+
+bool Stags::bind(uint32_t key, const MemorySpan& list, uint16_t runs,
+                 fabric::Rights rights) noexcept {
+  uint64_t length = 0;
+  const auto* first = reinterpret_cast<const MemorySpan*>(list.data);
+  for (const MemorySpan& run : std::span(first, runs))
+    length += run.length;
+  if (length > UINT32_MAX || rights != fabric::Rights::kRemoteRead ||
+      !bind(key, {list.data, static_cast<uint32_t>(length), list.region}, rights))
+    return false;
+  windows_[keys_.index(key)].runs = runs;
   return true;
 }
 

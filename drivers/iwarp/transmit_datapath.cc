@@ -252,7 +252,10 @@ bool QueuePair::next_of_response(Cursor& at, Fpdu& fpdu) noexcept {
       return false;
     fault_read_ = 0;
     const uint64_t skip = response.source_offset - source->address() + at.offset;
-    fpdu.body[fpdu.num_bodies++] = {source->base + skip, fpdu.payload};
+    if (source->runs == 0) [[likely]]
+      fpdu.body[fpdu.num_bodies++] = {source->base + skip, fpdu.payload};
+    else
+      add_runs(fpdu, *source, skip);
   }
   fpdu.header = {.tagged = true,
                  .last = at.offset + fpdu.payload == response.length,
@@ -267,6 +270,26 @@ bool QueuePair::next_of_response(Cursor& at, Fpdu& fpdu) noexcept {
   at.offset = 0;
   at.turn = true;
   return true;
+}
+
+// The payload gets shorter if it lies in more runs than the FPDU takes.
+void QueuePair::add_runs(Fpdu& fpdu, const Stags::Window& source, uint64_t skip) noexcept {
+  uint32_t left = fpdu.payload;
+  const std::span runs(reinterpret_cast<const MemorySpan*>(source.base), source.runs);
+  for (const MemorySpan& run : runs) {
+    if (left == 0 || fpdu.num_bodies == fpdu.body.size())
+      break;
+    if (skip >= run.length) {
+      skip -= run.length;
+      continue;
+    }
+    const uint32_t part = std::min(run.length - static_cast<uint32_t>(skip), left);
+    fpdu.body[fpdu.num_bodies++] = {run.data + skip, part};
+    left -= part;
+    skip = 0;
+  }
+  RRDK_ASSERT(left < fpdu.payload && (left == 0 || fpdu.num_bodies == fpdu.body.size()), left);
+  fpdu.payload -= left;
 }
 
 uint32_t QueuePair::room_in_fpdu(bool tagged) const noexcept {

@@ -31,7 +31,7 @@
 namespace rrdk::shm {
 
 constexpr uint64_t kMagic = 0x6d68734b44525231;  // any layout change changes kVersion
-constexpr uint32_t kVersion = 8;
+constexpr uint32_t kVersion = 9;
 constexpr std::string_view kScheme = "shm";
 
 enum class MessageType : uint32_t { kHello = 1, kConnect, kAccept, kReject, kRegion, kRegionGone };

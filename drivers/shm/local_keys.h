@@ -21,8 +21,10 @@ class LocalKeys {
   void release(uint32_t key) noexcept;
 
   // Binds a reserved key. Returns false if the key is not reserved, or already bound.
+  // `runs` is as for fabric::SendWr: if it is not 0, the span begins with a list of RemoteSges, and
+  // its length is that of what they name.
   bool bind(uint32_t key, const MemorySpan& span, const RegionTable::Place& place,
-            fabric::Rights rights) noexcept;
+            fabric::Rights rights, uint32_t runs = 0) noexcept;
   // Unbinds a key if it is bound. Returns false if the key was never reserved.
   bool kill(uint32_t key) noexcept;
   // Unbinds a key that the peer named. Returns false if it is invalid.

@@ -11,7 +11,7 @@ void LocalKeys::release(uint32_t key) noexcept {
 }
 
 bool LocalKeys::bind(uint32_t key, const MemorySpan& span, const RegionTable::Place& place,
-                     fabric::Rights rights) noexcept {
+                     fabric::Rights rights, uint32_t runs) noexcept {
   RRDK_ASSERT(place.offset >= 0, place.offset);
   if (keys_.use(key) != Use::kReserved)
     return false;
@@ -20,6 +20,7 @@ bool LocalKeys::bind(uint32_t key, const MemorySpan& span, const RegionTable::Pl
   RRDK_ASSERT(shown.key.load(std::memory_order_relaxed) == 0, key);  // the last one was taken away
   shown.rights.store(static_cast<uint32_t>(rights), std::memory_order_relaxed);
   shown.region.store(place.wire_id, std::memory_order_relaxed);
+  shown.runs.store(runs, std::memory_order_relaxed);
   shown.offset.store(static_cast<uint64_t>(place.offset), std::memory_order_relaxed);
   shown.address.store(reinterpret_cast<uintptr_t>(span.data), std::memory_order_relaxed);
   shown.length.store(span.length, std::memory_order_relaxed);

@@ -145,9 +145,20 @@ class QueuePair final : public fabric::QueuePair,
   fabric::WcStatus read(const fabric::SendWr& wr, SendRecord& record) noexcept;
   Counters::Count* copy_remote(uint32_t key, uint64_t address,
                                std::span<const MemorySpan> spans) noexcept;
+  // What a key of the peer's names: bytes, or a list of several runs, whose first bytes are
+  // to be skipped.
+  struct Remote {
+    const std::byte* bytes = nullptr;
+    uint32_t runs = 0;
+    uint64_t skip = 0;
+  };
   Counters::Count* find_remote(uint32_t key, uint64_t address, uint64_t length,
-                               const std::byte*& remote) noexcept;
+                               Remote& remote) noexcept;
+  static void copy_run(const std::byte* from, std::span<const MemorySpan> spans) noexcept;
+  Counters::Count* copy_runs(const Remote& remote, uint64_t length,
+                             std::span<const MemorySpan> spans) noexcept;
   bool bind(uint32_t key, const MemorySpan& span, fabric::Rights rights) noexcept;
+  bool bind_list(const fabric::SendWr& wr) noexcept;
   bool check_local(std::span<const MemorySpan> spans, uint64_t length) noexcept;
   void publish(SlotWord word) noexcept;
   void name_copy(uint32_t at, uint32_t length, uint32_t invalidate_key, uint8_t flags) noexcept;

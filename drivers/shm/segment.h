@@ -160,6 +160,7 @@ struct alignas(kCacheLine) KeyEntry {
   Shared32 key;     // 0: invalid
   Shared32 rights;  // fabric::Rights
   Shared32 region;
+  Shared32 runs;     // if not 0: the key stands for what a list of this many RemoteSges names
   Shared64 offset;   // within the region
   Shared64 address;  // of the first byte in the owner's memory: this is what messages contain
   Shared64 length;

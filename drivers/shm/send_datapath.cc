@@ -204,7 +204,7 @@ WcStatus QueuePair::execute(const fabric::SendWr& wr, SendRecord& record) noexce
     case Op::kRead:
       return read(wr, record);
     case Op::kBindKey:
-      if (wr.num_sges == 1 && bind(wr.key, wr.sges[0], wr.rights))
+      if (wr.num_sges == 1 && (wr.runs == 0 ? bind(wr.key, wr.sges[0], wr.rights) : bind_list(wr)))
         return WcStatus::kSuccess;
       break;
     case Op::kInvalidateKey:
@@ -413,6 +413,31 @@ bool QueuePair::bind(uint32_t key, const MemorySpan& span, fabric::Rights rights
   return place.offset >= 0 && keys_.bind(key, span, place, rights);
 }
 
+// The list becomes one of places that the peer can find.
+bool QueuePair::bind_list(const fabric::SendWr& wr) noexcept {
+  const MemorySpan& list = wr.sges[0];
+  const RegionTable::Place at = local_place(list);
+  if (at.offset < 0 || wr.rights != fabric::Rights::kRemoteRead || wr.runs > fabric::kMaxKeyRuns ||
+      list.length != wr.runs * sizeof(MemorySpan))
+    return false;
+  static_assert(sizeof(RemoteSge) == sizeof(MemorySpan));
+  uint64_t length = 0;
+  for (uint32_t i = 0; i != wr.runs; ++i) {
+    std::byte* const entry = list.data + i * sizeof(MemorySpan);
+    MemorySpan run;
+    std::memcpy(&run, entry, sizeof run);
+    const RegionTable::Place place = local_place(run);
+    if (place.offset < 0)
+      return false;
+    const RemoteSge shown{static_cast<uint64_t>(place.offset), place.wire_id, run.length};
+    std::memcpy(entry, &shown, sizeof shown);
+    length += run.length;
+  }
+  return length <= UINT32_MAX &&
+         keys_.bind(wr.key, {list.data, static_cast<uint32_t>(length), list.region}, at, wr.rights,
+                    wr.runs);
+}
+
 // RDMA Read.
 WcStatus QueuePair::read(const fabric::SendWr& wr, SendRecord& record) noexcept {
   const uint64_t length = length_of(wr.spans());
@@ -443,23 +468,68 @@ Counters::Count* QueuePair::copy_remote(uint32_t key, uint64_t address,
                                         std::span<const MemorySpan> spans) noexcept {
   RRDK_ASSERT(mine_.state->reading.load(std::memory_order_relaxed) == 0);
   mine_.state->reading.store(key, std::memory_order_seq_cst);
-  const std::byte* remote = nullptr;
-  Counters::Count* const refusal = find_remote(key, address, length_of(spans), remote);
-  for (const MemorySpan& span : spans) {
-    if (refusal != nullptr) [[unlikely]]
-      break;
-    if (span.length == 0)
-      continue;
-    std::memcpy(span.data, remote, span.length);
-    remote += span.length;
-  }
+  const uint64_t length = length_of(spans);
+  Remote remote;
+  Counters::Count* refusal = find_remote(key, address, length, remote);
+  if (refusal == nullptr && remote.runs != 0) [[unlikely]]
+    refusal = copy_runs(remote, length, spans);
+  else if (refusal == nullptr) [[likely]]
+    copy_run(remote.bytes, spans);
   mine_.state->reading.store(0, std::memory_order_release);
   return refusal;
 }
 
+void QueuePair::copy_run(const std::byte* from, std::span<const MemorySpan> spans) noexcept {
+  for (const MemorySpan& span : spans) {
+    if (span.length == 0)
+      continue;
+    std::memcpy(span.data, from, span.length);
+    from += span.length;
+  }
+}
+
+// Copies what a list of the peer's names. The peer may be changing the list meanwhile, so each
+// entry is read once, and only what was read is checked and used.
+Counters::Count* QueuePair::copy_runs(const Remote& remote, uint64_t length,
+                                      std::span<const MemorySpan> spans) noexcept {
+  Counters& counts = device_.counts();
+  uint64_t skip = remote.skip;
+  size_t to = 0;
+  uint32_t done = 0;  // of spans[to]
+  for (uint32_t i = 0; i != remote.runs && length != 0; ++i) {
+    const auto run = fabric::load_once<RemoteSge>(remote.bytes + i * sizeof(RemoteSge));
+    if (skip >= run.length) {
+      skip -= run.length;
+      continue;
+    }
+    uint64_t left = std::min<uint64_t>(run.length - skip, length);
+    uint64_t offset = 0;
+    const std::byte* from = __builtin_add_overflow(run.offset, skip, &offset)
+                                ? nullptr
+                                : peer_bytes(run.region, offset, left, Naming::kRead);
+    if (from == nullptr) [[unlikely]]
+      return no_place_.load(std::memory_order_relaxed) ? &counts.no_descriptors : &counts.bad_keys;
+    skip = 0;
+    length -= left;
+    while (left != 0) {
+      const MemorySpan& span = spans[to];
+      const auto part = static_cast<uint32_t>(std::min<uint64_t>(left, span.length - done));
+      std::memcpy(span.data + done, from, part);
+      from += part;
+      left -= part;
+      done += part;
+      if (done == span.length) {
+        ++to;
+        done = 0;
+      }
+    }
+  }
+  return length == 0 ? nullptr : &counts.bad_keys;  // the list is shorter than the key
+}
+
 // Finds the peer's bytes that a key names; returns the same.
 Counters::Count* QueuePair::find_remote(uint32_t key, uint64_t address, uint64_t length,
-                                        const std::byte*& remote) noexcept {
+                                        Remote& remote) noexcept {
   constexpr auto kRelaxed = std::memory_order_relaxed;
   Counters& counts = device_.counts();
   const KeyEntry& entry = theirs_.keys[key & theirs_.key_mask];
@@ -471,11 +541,18 @@ Counters::Count* QueuePair::find_remote(uint32_t key, uint64_t address, uint64_t
   const uint64_t skip = address - entry.address.load(kRelaxed);  // huge if the address is before it
   if (skip > window || length > window - skip)
     return &counts.refused_bounds;
-  uint64_t offset = 0;
-  if (__builtin_add_overflow(entry.offset.load(kRelaxed), skip, &offset))
+  uint64_t offset = entry.offset.load(kRelaxed);
+  remote.runs = entry.runs.load(kRelaxed);
+  if (remote.runs != 0) [[unlikely]] {
+    if (remote.runs > fabric::kMaxKeyRuns || offset % alignof(RemoteSge) != 0)
+      return &counts.bad_keys;
+    remote.skip = skip;
+    length = remote.runs * sizeof(RemoteSge);
+  } else if (__builtin_add_overflow(offset, skip, &offset)) {
     return &counts.bad_keys;
-  remote = peer_bytes(entry.region.load(kRelaxed), offset, length, Naming::kRead);
-  if (remote != nullptr) [[likely]]
+  }
+  remote.bytes = peer_bytes(entry.region.load(kRelaxed), offset, length, Naming::kRead);
+  if (remote.bytes != nullptr) [[likely]]
     return nullptr;
   return no_place_.load(kRelaxed) ? &counts.no_descriptors : &counts.bad_keys;
 }

@@ -63,6 +63,7 @@ struct Capabilities {
   bool exact_bounds = true;         // a key is valid only for the bytes to which it was bound
   bool exact_rights = true;         // a key that was bound for writing does not permit reading
   bool exact_private_data = true;   // otherwise zeros may follow what the peer sent
+  bool binds_lists = false;         // SendWr::runs: a key can stand for several runs of memory
   bool needs_descriptors = false;   // memory can be used only if its region has one (mem::Region)
   bool counts_causes = true;  // counters() has why a peer was refused, and if it died or closed
 };

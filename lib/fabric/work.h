@@ -18,7 +18,7 @@ enum class Op : uint8_t {
   kSendInvalidate,  // Send that also invalidates `invalidate_key` at the receiver
   kRead,            // peer's memory -> sges
   kWrite,           // sges -> peer's memory
-  kBindKey,         // binds `key` to sges[0], with `rights`, for this connection
+  kBindKey,         // binds `key` to sges[0], with `rights`, for this connection; see SendWr::runs
   kInvalidateKey,   // invalidates `key` if it is still valid; when this completes no access by the
                     // peer is in progress
   kReceive,         // completions only
@@ -28,6 +28,7 @@ enum class Op : uint8_t {
 enum class Rights : uint8_t { kRemoteRead, kRemoteWrite };
 
 constexpr uint32_t kMaxSges = 16;
+constexpr uint32_t kMaxKeyRuns = 1024;  // SendWr::runs
 
 // A send-queue work request. Requests are executed in order: a Write is placed before a later Send
 // arrives, and a Bind is done before a later Send is seen; a Read's data may arrive after later
@@ -47,6 +48,11 @@ struct SendWr {
   // memory is free once the request has been taken.
   bool copied = false;
   uint8_t num_sges = 0;
+  // kBindKey of a driver with Capabilities::binds_lists, with kRemoteRead. If it is not 0, sges[0]
+  // holds that many MemorySpans, one after the other; the key stands for the runs that they name,
+  // at least one byte each, which the peer sees as one range from the address of sges[0] on. The
+  // driver may change that list, which must remain until the key is invalid.
+  uint16_t runs = 0;
   uint32_t key = 0;             // kRead, kWrite: the peer's; kBindKey, kInvalidateKey: ours
   uint32_t invalidate_key = 0;  // kSendInvalidate: the peer's
   uint64_t remote_address = 0;  // kRead, kWrite

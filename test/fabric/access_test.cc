@@ -94,6 +94,102 @@ TEST_P(Access, ScattersReadsAndGathersWrites) {
   EXPECT_EQ(local_.data()[2019], std::byte{2});
 }
 
+// A key that stands for several runs of the server's memory, of odd lengths and with gaps between
+// them.
+class ListedKey : public Access {
+ protected:
+  static constexpr uint32_t kRuns = 100;
+
+  void SetUp() override {
+    if (!pair_.can().binds_lists)
+      GTEST_SKIP() << "a key of this driver stands for one run";
+    std::vector<MemorySpan> runs;
+    std::byte* at = remote_.data() + 3 * kSize;
+    for (uint32_t i = 0; i != kRuns; ++i) {
+      const uint32_t length = i % 7 == 0 ? 3000 + i : i * 13 % 40 + 1;
+      runs.push_back({at, length, remote_.region()});
+      for (uint32_t k = 0; k != length; ++k)
+        bytes_.push_back(at[k] = std::byte(bytes_.size() * 31 + i));
+      at += length + 1;
+    }
+    const auto size = static_cast<uint32_t>(std::span(runs).size_bytes());
+    std::memcpy(list_.data(), runs.data(), size);
+    ASSERT_TRUE(pair_.server_qp->reserve_keys(std::span(&key_, 1)));
+    SendWr wr = bind_wr(900, key_, list_.first(size), Rights::kRemoteRead);
+    wr.runs = kRuns;
+    ASSERT_EQ(pair_.run(pair_.server, *pair_.server_qp, wr).status, WcStatus::kSuccess);
+  }
+  SendWr read(uint64_t from, uint32_t length) {
+    return access_wr(2, Op::kRead, local_.first(length), key_, address_of(list_.data()) + from);
+  }
+
+  Buffer list_ = test_memory().get(65536);
+  std::vector<std::byte> bytes_;  // of all runs
+  uint32_t key_ = 0;
+};
+INSTANTIATE_TEST_SUITE_P(Fabric, ListedKey, all_fabrics(), fabric_name);
+
+TEST_P(ListedKey, IsReadAsOneRange) {
+  const auto size = static_cast<uint32_t>(bytes_.size());
+  for (const uint32_t from : {0u, 1u, 3000u, 3001u, size / 2, size - 1}) {
+    for (const uint32_t length : {1u, 17u, 9000u, size}) {
+      if (length > size - from)
+        continue;
+      const Completion done = pair_.run(read(from, length));
+      ASSERT_EQ(done.status, WcStatus::kSuccess);
+      EXPECT_EQ(done.byte_length, length);
+      EXPECT_EQ(std::memcmp(local_.data(), bytes_.data() + from, length), 0);
+    }
+  }
+  // Into several runs of the reader's.
+  SendWr wr = read(5, 100);
+  if (pair_.can().max_read_sges < 3)
+    return;
+  wr.num_sges = 3;
+  wr.sges[1] = {local_.data() + 5000, 0, local_.region()};
+  wr.sges[2] = {local_.data() + 70000, 9000, local_.region()};
+  EXPECT_EQ(pair_.run(wr).byte_length, 9100u);
+  EXPECT_EQ(std::memcmp(local_.data(), bytes_.data() + 5, 100), 0);
+  EXPECT_EQ(std::memcmp(local_.data() + 70000, bytes_.data() + 105, 9000), 0);
+}
+
+TEST_P(ListedKey, HasBoundsBehindItsLastRun) {
+  expect_refused(read(bytes_.size() - 10, 11));
+  EXPECT_TRUE(pair_.counted("refused_bounds", 1));
+}
+
+TEST_P(ListedKey, HasBoundsBeforeItsFirstRun) {
+  expect_refused(read(UINT64_MAX, 1));
+  EXPECT_TRUE(pair_.counted("refused_bounds", 1));
+}
+
+TEST_P(ListedKey, IsNotForWriting) {
+  SendWr wr = read(0, 100);
+  wr.op = Op::kWrite;
+  expect_refused(wr);
+  EXPECT_TRUE(pair_.counted("refused_rights", 1));
+}
+
+TEST_P(ListedKey, IsInvalidatedAsAWhole) {
+  EXPECT_EQ(pair_.run(pair_.server, *pair_.server_qp, invalidate_wr(3, key_)).status,
+            WcStatus::kSuccess);
+  expect_refused(read(0, 1));
+  EXPECT_TRUE(pair_.counted("refused_keys", 1));
+}
+
+// What the poster got wrong ends the connection, as with any key.
+TEST_P(ListedKey, IsNotBoundToWhatIsNoMemoryOfOurs) {
+  std::byte heap[64];
+  const MemorySpan runs[] = {local_.first(10), {heap, sizeof heap, local_.region()}};
+  std::memcpy(list_.data() + 32768, runs, sizeof runs);
+  uint32_t key = 0;
+  ASSERT_TRUE(pair_.server_qp->reserve_keys(std::span(&key, 1)));
+  SendWr wr =
+      bind_wr(900, key, {list_.data() + 32768, sizeof runs, list_.region()}, Rights::kRemoteRead);
+  wr.runs = 2;
+  EXPECT_EQ(pair_.run(pair_.server, *pair_.server_qp, wr).status, WcStatus::kLocalProtection);
+}
+
 // Data that cannot be read at once leaves no trace: posted, the request reports the fault.
 TEST_P(Access, ReadsAtOnceOrNotAtAll) {
   const uint32_t reader = pair_.expose(exposed(), Rights::kRemoteRead);

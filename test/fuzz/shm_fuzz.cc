@@ -213,6 +213,7 @@ class Connection final : private fabric::LaneUser {
     KeyEntry& entry = peer_.mine.keys[in_.ConsumeIntegralInRange<uint32_t>(0, 15)];
     entry.key.store(near<uint32_t>(9));
     entry.region.store(near(RawEnd::kRegion));
+    entry.runs.store(near<uint32_t>(0));
     entry.offset.store(near<uint64_t>(0));
     entry.length.store(near<uint64_t>(4096));
     entry.rights.store(near<uint32_t>(0));

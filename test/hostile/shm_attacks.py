@@ -16,7 +16,7 @@ from attacks import attack
 _libc = ctypes.CDLL(None, use_errno=True)
 
 MAGIC = 0x6d68734b44525231
-VERSION = 8
+VERSION = 9
 HELLO, CONNECT, ACCEPT, REJECT, REGION, REGION_GONE = range(1, 7)
 
 F_ADD_SEALS = 1033

@@ -70,6 +70,51 @@ TEST_F(HostileKeys, KeysThatLeadNowhereAreRefused) {
   }
 }
 
+// Keys for lists of runs, where the list, or what it names, is not what an honest peer shows.
+TEST_F(HostileKeys, ListsThatLeadNowhereAreRefused) {
+  constexpr uint32_t kRegion = RawPeer::kRegion;
+  constexpr uint64_t kBytes = RawPeer::kRegionBytes;
+  struct Case {
+    const char* what;
+    uint32_t runs;
+    uint32_t region;
+    uint64_t offset;  // of the list
+    std::array<RemoteSge, 2> list;
+  };
+  constexpr RemoteSge kGood{100, kRegion, 32};
+  for (const Case& c :
+       {Case{"too many runs", fabric::kMaxKeyRuns + 1, kRegion, 0, {kGood, kGood}},
+        Case{"endless", UINT32_MAX, kRegion, 0, {kGood, kGood}},
+        Case{"list in an unknown region", 2, 99, 0, {kGood, kGood}},
+        Case{"list past its region", 2, kRegion, kBytes - 16, {kGood, kGood}},
+        Case{"list at an odd place", 2, kRegion, 4, {kGood, kGood}},
+        Case{"list whose offset wraps", 2, kRegion, UINT64_MAX - 7, {kGood, kGood}},
+        Case{"run in an unknown region", 2, kRegion, 0, {kGood, {0, 99, 32}}},
+        Case{"run past its region", 2, kRegion, 0, {kGood, {kBytes - 8, kRegion, 32}}},
+        Case{"run whose offset wraps", 2, kRegion, 0, {kGood, {UINT64_MAX - 4, kRegion, 32}}},
+        Case{"runs shorter than the key", 2, kRegion, 0, {kGood, {0, kRegion, 31}}},
+        Case{"empty runs", 2, kRegion, 0, {{{0, kRegion, 0}, {0, kRegion, 0}}}}}) {
+    SCOPED_TRACE(c.what);
+    RawPeer peer(honest_.server, honest_.uri);
+    peer.establish();
+    std::memcpy(peer.region.mapping.base(), c.list.data(), sizeof c.list);
+    KeyEntry& entry = peer.mine.keys[5];
+    entry.rights.store(static_cast<uint32_t>(fabric::Rights::kRemoteRead));
+    entry.region.store(c.region);
+    entry.runs.store(c.runs);
+    entry.offset.store(c.offset);
+    entry.length.store(64);
+    entry.address.store(0x1000);
+    entry.key.store(0x15);
+    Buffer buffer = test_memory().get(4096);
+    const fabric::SendWr wr = access_wr(7, Op::kRead, buffer.first(64), 0x15, 0x1000);
+    ASSERT_EQ(peer.victim->post_send(std::span(&wr, 1)), 1u);
+    ASSERT_TRUE(pump_until({&honest_.server}, [&] { return !honest_.server.completions.empty(); }));
+    EXPECT_EQ(honest_.server.completions[0].status, WcStatus::kRemoteAccess);
+    expect_disconnected("bad_keys");
+  }
+}
+
 TEST_F(HostileKeys, AKeyIsNotReusedWhileThePeerHoldsIt) {
   RawPeer peer(honest_.server, honest_.uri);
   peer.establish();
