@@ -144,6 +144,16 @@ void rrdk_put_item(rrdk_encoder* encoder, rrdk_span bytes, rrdk_ddp ddp) {
   of(encoder).put_item(c::span_of(bytes), c::ddp_of(ddp));
 }
 
+static_assert(RRDK_MAX_ITEM_SEGMENTS == Encoder::kMaxItemSegments);
+
+void rrdk_put_item_segments(rrdk_encoder* encoder, const rrdk_span* segments, size_t num_segments,
+                            rrdk_ddp ddp) {
+  if (segments == nullptr && num_segments != 0)
+    return of(encoder).fail();
+  of(encoder).put_item(std::span(reinterpret_cast<const MemorySpan*>(segments), num_segments),
+                       c::ddp_of(ddp));
+}
+
 void rrdk_put_buffer(rrdk_encoder* encoder, rrdk_buffer* buffer, uint32_t length, rrdk_ddp ddp) {
   of(encoder).put_item(buffer != nullptr ? Buffer(&of(buffer)) : Buffer(), length, c::ddp_of(ddp));
 }

@@ -188,6 +188,7 @@ CallStatus Call::Impl::check() noexcept {
         return caller.reaches(*this) ? CallStatus::kOk : CallStatus::kInvalidMemory;
       return CallStatus::kOk;
     case EncoderFault::kLimit:
+    case EncoderFault::kTooManySegments:
       return CallStatus::kTooLarge;
     case EncoderFault::kNoMemory:
       return CallStatus::kNoMemory;

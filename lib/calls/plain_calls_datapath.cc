@@ -59,8 +59,10 @@ bool is_plain(std::span<const Piece> pieces) noexcept {
   copy_words(to + kXid, first.data + kXid, first.length - kXid);
   to += first.length;
   for (const Piece& piece : pieces.subspan(1)) {
-    std::memcpy(to, piece.bytes.data, piece.bytes.length);
-    to += piece.bytes.length;
+    for (const MemorySpan& run : piece.runs()) {
+      std::memcpy(to, run.data, run.length);
+      to += run.length;
+    }
     if (!piece.item)
       continue;
     const uint32_t pad = xdr_pad(piece.bytes.length);

@@ -69,7 +69,8 @@ uint32_t runs_of(std::span<const Piece> pieces, MovedItems moved) {
       continue;
     if (piece.item && xdr_pad(piece.bytes.length) != 0)
       return 0;
-    runs += piece.bytes.length != 0;
+    for (const MemorySpan& run : piece.runs())
+      runs += run.length != 0;
   }
   return runs;
 }
@@ -82,6 +83,8 @@ struct Requester::Draft {
   bool is_long = false;
   bool in_place = false;       // the Position-Zero chunk is the message itself, not a copy
   uint32_t read_items = 0;     // Read chunks of one item each
+  uint32_t read_segments = 0;  // in these
+  uint32_t lists = 0;          // of runs for which one key stands
   uint32_t call_segments = 0;  // in the Position-Zero chunk
   uint32_t write_segments = 0;
   uint32_t reply_segments = 0;
@@ -95,19 +98,21 @@ struct Requester::Draft {
   Padding padding;            // RFC 5666's compatibility mode
 
   uint32_t offers() const noexcept {
-    return read_items + call_segments + write_segments + reply_segments;
+    return read_segments + call_segments + write_segments + reply_segments;
   }
   void count_header() noexcept {
-    header_length = min_header + kReadEntry * (read_items + call_segments) + write_list;
+    header_length = min_header + kReadEntry * (read_segments + call_segments) + write_list;
     if (reply_segments != 0)
       header_length += kReplyEntry + kSegment * reply_segments;
   }
   bool fits(uint32_t threshold) const noexcept { return header_length + reduced <= threshold; }
-  void move(const Piece& piece, uint32_t index) noexcept {
+  void move(const Piece& piece, uint32_t index, uint32_t segments) noexcept {
     moved |= MovedItems{1} << index;
     ++read_items;
+    lists += piece.segments > segments;
+    read_segments += segments;
     reduced -= uint64_t{piece.bytes.length} + xdr_pad(piece.bytes.length);
-    header_length += kReadEntry;
+    header_length += kReadEntry * segments;
   }
 };
 
@@ -202,6 +207,7 @@ bool Requester::has_one_chunk(const OutgoingCall& call) const noexcept {
   std::span<const Piece> pieces = call.message.pieces();
   std::span<const ResultRoom> results = call.results;
   bool reads = pieces.size() == 2 && results.empty() && pieces[1].eligible &&
+               !pieces[1].scattered() &&
                pieces[1].bytes.length >= std::max(options.chunk_threshold, 1u) &&
                common_.peer.read_chunks != 0;
   bool writes = pieces.size() == 1 && results.size() == 1 && results[0].spans.size() == 1 &&
@@ -307,6 +313,16 @@ void Requester::pad(const OutgoingCall& call, Draft& draft) noexcept {
   ++common_.counters.rfc5666_padded_calls;
 }
 
+// Whether each run of such an item can have a segment. Otherwise it stays in the stream, and that
+// is copied if it does not fit inline.
+bool Requester::may_move(const Draft& draft, const Piece& piece) const noexcept {
+  const uint32_t segments = read_segments_of(piece);
+  const uint32_t header = kReadEntry * segments;
+  return segments <= common_.peer.segments && header < piece.bytes.length &&
+         draft.header_length + header <= common_.calls.send &&
+         draft.offers() + segments <= kMaxOffers;
+}
+
 // Returns false if the call needs more than the limits or the header's buffer allow.
 bool Requester::draft_call(const OutgoingCall& call, Draft& draft) const noexcept {
   const ConnectionOptions& options = common_.options;
@@ -355,8 +371,9 @@ bool Requester::draft_call(const OutgoingCall& call, Draft& draft) const noexcep
         break;
       if (!piece.eligible)
         continue;
-      if (piece.bytes.length >= std::max(smallest, 1u) && !is_moved(draft.moved, k))
-        draft.move(piece, k);
+      if (piece.bytes.length >= std::max(smallest, 1u) && !is_moved(draft.moved, k) &&
+          (!piece.scattered() || may_move(draft, piece)))
+        draft.move(piece, k, read_segments_of(piece));
       ++k;
     }
   }
@@ -377,7 +394,8 @@ bool Requester::draft_call(const OutgoingCall& call, Draft& draft) const noexcep
     return false;
   return draft.header_length <= common_.calls.send && draft.offers() <= kMaxOffers &&
          draft.read_items + draft.is_long <= proto::kMaxReadChunks &&
-         draft.call_segments <= kMaxMessageBuffers && draft.reply_segments <= kMaxMessageBuffers;
+         draft.call_segments <= kMaxMessageBuffers && draft.reply_segments <= kMaxMessageBuffers &&
+         draft.call_segments + draft.reply_segments + draft.lists <= 2 * kMaxMessageBuffers;
 }
 
 // Returns false if there is not enough now. The caller gives back what was taken.
@@ -412,14 +430,12 @@ bool Requester::take_memory(OutgoingCall& call, const Draft& draft) noexcept {
   for (int part = 0; part != 2; ++part, bytes = draft.reply_bytes) {
     for (uint64_t size; bytes != 0; bytes -= size) {
       size = std::min<uint64_t>(bytes, common_.memory.largest_buffer());
-      RRDK_ASSERT(call.num_buffers < call.chunks->buffers.size());
-      Buffer& buffer = call.chunks->buffers[call.num_buffers];
-      buffer = common_.memory.get(static_cast<uint32_t>(size));
-      if (!buffer)
+      if (!take_buffer(call, static_cast<uint32_t>(size)))
         return false;
-      ++call.num_buffers;
     }
   }
+  if (draft.lists != 0 && !take_lists(call, draft)) [[unlikely]]
+    return false;
   uint32_t keys[kMaxOffers];
   if (!common_.keys.reserve_keys({keys, draft.offers()}))
     return false;
@@ -429,11 +445,37 @@ bool Requester::take_memory(OutgoingCall& call, const Draft& draft) noexcept {
   return true;
 }
 
+bool Requester::take_buffer(OutgoingCall& call, uint32_t size) noexcept {
+  RRDK_ASSERT(call.num_buffers < call.chunks->buffers.size());
+  Buffer& buffer = call.chunks->buffers[call.num_buffers];
+  buffer = common_.memory.get(size);
+  if (!buffer)
+    return false;
+  ++call.num_buffers;
+  return true;
+}
+
+// The message's own lists stay as they are, since the driver may change what it is given, and the
+// call may be sent again.
+bool Requester::take_lists(OutgoingCall& call, const Draft& draft) noexcept {
+  uint32_t k = 0;
+  for (const Piece& piece : call.message.pieces()) {
+    if (!piece.eligible || !is_moved(draft.moved, k++) || !piece.scattered())
+      continue;
+    const std::span<const MemorySpan> runs = piece.runs();
+    if (!take_buffer(call, static_cast<uint32_t>(runs.size_bytes())))
+      return false;
+    std::memcpy(call.chunks->buffers[call.num_buffers - 1u].data(), runs.data(), runs.size_bytes());
+  }
+  return true;
+}
+
 // Fills in the offers in the order of the header's lists. Cannot fail.
 void Requester::offer(OutgoingCall& call, const Draft& draft) noexcept {
   CallChunks& chunks = *call.chunks;
   uint32_t next = 0;
   uint32_t buffer = 0;
+  uint32_t list = call.num_buffers - draft.lists;  // they are the last buffers
   auto add = [&](const MemorySpan& span, Rights rights) {
     RRDK_ASSERT(next < call.num_offers, next, call.num_offers);
     Offer& offer = chunks.offers[next++];
@@ -441,6 +483,7 @@ void Requester::offer(OutgoingCall& call, const Draft& draft) noexcept {
     offer.rights = rights;
     offer.key = common_.keys.name_key(offer.key, span, rights);
     offer.revoked = false;
+    offer.runs = 0;
   };
   auto add_buffers = [&](uint64_t bytes, Rights rights) {
     while (bytes != 0) {
@@ -456,17 +499,29 @@ void Requester::offer(OutgoingCall& call, const Draft& draft) noexcept {
   uint32_t k = 0;
   if (draft.in_place) {
     for (const Piece& piece : pieces) {
-      bool is_elsewhere = piece.eligible && is_moved(draft.moved, k++);
-      if (!is_elsewhere && piece.bytes.length != 0)
-        add(piece.bytes, Rights::kRemoteRead);
+      if (piece.eligible && is_moved(draft.moved, k++))
+        continue;
+      for (const MemorySpan& run : piece.runs()) {
+        if (run.length != 0)
+          add(run, Rights::kRemoteRead);
+      }
     }
   } else if (draft.is_long) {
     add_buffers(draft.reduced, Rights::kRemoteRead);
   }
   k = 0;
   for (const Piece& piece : pieces) {
-    if (piece.eligible && is_moved(draft.moved, k++))
-      add(piece.bytes, Rights::kRemoteRead);
+    if (!piece.eligible || !is_moved(draft.moved, k++))
+      continue;
+    if (piece.segments > read_segments_of(piece)) {
+      add({chunks.buffers[list].data(), piece.bytes.length, chunks.buffers[list].region()},
+          Rights::kRemoteRead);
+      chunks.offers[next - 1].runs = piece.segments;
+      ++list;
+      continue;
+    }
+    for (const MemorySpan& run : piece.runs())
+      add(run, Rights::kRemoteRead);
   }
   call.num_results = static_cast<uint8_t>(draft.rooms);
   chunks.result_first[0] = static_cast<uint16_t>(next);
@@ -521,7 +576,7 @@ void Requester::write_header(OutgoingCall& call, const Draft& draft) noexcept {
     if (draft.moved == 0)
       break;
     if (piece.eligible && is_moved(draft.moved, k++))
-      add_read(position, 1);
+      add_read(position, read_segments_of(piece));
     position += piece.bytes.length + (piece.item ? xdr_pad(piece.bytes.length) : 0);
   }
   for (uint32_t i = 0; i < call.num_results; ++i) {

@@ -62,6 +62,7 @@ struct ConnectionOptions {
   uint32_t max_copied = 0;               // of the device: longest Send that is copied when posted
   bool reads_at_once = false;            // of the device: QueuePair::read_now()
   bool read_by_peer = false;             // of the device: peers read chunks in place
+  bool binds_lists = false;              // of the device: a key can stand for several runs
   uint32_t max_read_sges = fabric::kMaxSges;  // and per Read
   uint32_t max_read_bytes = UINT32_MAX;
   // Remote invalidation, as far as the device supports it: whether replies may invalidate a key of

@@ -58,10 +58,20 @@ struct Offer {
   MemorySpan span;
   uint32_t key;
   fabric::Rights rights;
-  bool revoked;  // by the peer's Send With Invalidate
+  bool revoked;       // by the peer's Send With Invalidate
+  uint16_t runs = 0;  // if not 0, `span` begins with a list of them (fabric::SendWr::runs)
 
   proto::Segment segment() const noexcept {
     return {key, span.length, reinterpret_cast<uint64_t>(span.data)};
+  }
+  void fill_bind(fabric::SendWr& wr) const noexcept {
+    wr.key = key;
+    wr.rights = rights;
+    wr.runs = runs;
+    wr.num_sges = 1;
+    wr.sges[0] = span;
+    if (runs != 0) [[unlikely]]
+      wr.sges[0].length = runs * static_cast<uint32_t>(sizeof(MemorySpan));
   }
 };
 static_assert(sizeof(Offer) <= 24);
@@ -75,7 +85,8 @@ struct CallChunks {
   std::array<Offer, kMaxOffers> offers;
   std::array<Fragment, kMaxOffers> fragments;  // what came back in each offer of a chunk
   std::array<ItemView, kMaxResults> placed;
-  std::array<Buffer, 2 * kMaxMessageBuffers> buffers;  // of a long call and of the Reply chunk
+  // Of a long call, of the Reply chunk, and for lists of runs (Offer::runs).
+  std::array<Buffer, 2 * kMaxMessageBuffers> buffers;
   // The upper layer may keep here what it refers to in `results`. rooms[k], if not empty, is the
   // buffer of the only span of results[k].
   std::array<ResultRoom, kMaxResultRooms> results;

@@ -143,10 +143,11 @@ bool Responder::send_with_result(ServedCall& call) noexcept {
     return false;
   const WriteChunk& chunk = lists.writes[0];
   const MemorySpan& result = pieces[1].bytes;
+  const std::span<const MemorySpan> runs = pieces[1].runs();
   const uint32_t header_length = proto::min_header(call.wire) + proto::kOneSegmentBytes;
   const uint64_t length = uint64_t{header_length} + pieces[0].bytes.length;
   if (chunk.count != 1 || result.length == 0 || result.length > chunk.length ||
-      length > send_threshold(call))
+      length > send_threshold(call) || runs.size() > common_.options.max_sges)
     return false;
   const bool copied = length <= common_.options.max_copied;
   const proto::Segment& room = lists.segments[chunk.first];
@@ -158,8 +159,8 @@ bool Responder::send_with_result(ServedCall& call) noexcept {
   SendWr& wr = common_.sends.append(call.job, Op::kWrite, copied);
   wr.key = room.handle;
   wr.remote_address = room.offset;
-  wr.num_sges = 1;
-  wr.sges[0] = result;
+  wr.num_sges = static_cast<uint8_t>(runs.size());
+  std::ranges::copy(runs, wr.sges.begin());
   common_.counters.rdma_written_bytes += result.length;
   turn.charge(result.length);
   send_reply(call, {call.room.data, header_length, call.room.region}, pieces.first(1), length);
@@ -290,7 +291,7 @@ const WriteChunk* chunk_at(const ChunkPart& part, uint32_t index) {
 bool seek_write(ChunkPart& part) {
   MoveCursor& c = part.cursor;
   const ChunkLists& lists = part.header.lists;
-  for (;; ++c.chunk, c.segment = 0, c.local_offset = 0) {
+  for (;; ++c.chunk, c.segment = 0, c.local = 0, c.local_offset = 0) {
     const WriteChunk* chunk = chunk_at(part, c.chunk);
     if (chunk == nullptr)
       return false;
@@ -320,12 +321,20 @@ uint32_t fill_write(ServedCall& call, SendWr& wr, uint32_t max_sges) {
   wr.remote_address = segment.offset + c.segment_offset;
   wr.num_sges = 0;
   if (c.chunk < lists.num_writes) {
-    const MemorySpan& item = eligible_piece(call.reply.pieces(), c.chunk).bytes;
-    wr.sges[wr.num_sges++] = {item.data + c.local_offset, left, item.region};
-    c.local_offset += left;
-    left = 0;
+    const std::span<const MemorySpan> runs = eligible_piece(call.reply.pieces(), c.chunk).runs();
+    while (left != 0 && wr.num_sges < max_sges) {
+      const MemorySpan& run = runs[c.local];
+      const uint32_t length = std::min(left, run.length - c.local_offset);
+      wr.sges[wr.num_sges++] = {run.data + c.local_offset, length, run.region};
+      left -= length;
+      c.local_offset += length;
+      if (c.local_offset == run.length && c.local + 1u != runs.size()) {
+        ++c.local;
+        c.local_offset = 0;
+      }
+    }
   }
-  while (left != 0 && wr.num_sges < max_sges) {
+  while (c.chunk >= lists.num_writes && left != 0 && wr.num_sges < max_sges) {
     MemorySpan run = call.part->long_reply.next(left);
     RRDK_ASSERT(run.length != 0);  // the lengths of the chunk match the stream's
     wr.sges[wr.num_sges++] = run;

@@ -302,8 +302,16 @@ class Requester {
   Plan plan_one_chunk(OutgoingCall& call) noexcept;
   uint32_t key_to_offer(const OutgoingCall& call) const noexcept;
   bool draft_call(const OutgoingCall& call, Draft& draft) const noexcept;
+  // How many Read segments an item needs: as many as runs of memory, unless one key can stand for
+  // all.
+  uint32_t read_segments_of(const Piece& piece) const noexcept {
+    return common_.options.binds_lists ? 1 : static_cast<uint32_t>(piece.runs().size());
+  }
+  bool may_move(const Draft& draft, const Piece& piece) const noexcept;
   uint32_t pad_of(const ResultRoom& room) const noexcept;
   void pad(const OutgoingCall& call, Draft& draft) noexcept;
+  bool take_buffer(OutgoingCall& call, uint32_t size) noexcept;
+  bool take_lists(OutgoingCall& call, const Draft& draft) noexcept;
   bool take_memory(OutgoingCall& call, const Draft& draft) noexcept;
   void offer(OutgoingCall& call, const Draft& draft) noexcept;
   void write_header(OutgoingCall& call, const Draft& draft) noexcept;

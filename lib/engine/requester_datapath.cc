@@ -239,7 +239,8 @@ void Requester::pump() noexcept {
 bool Requester::emit_now(OutgoingCall& call) noexcept {
   for (; call.bound < call.num_offers; ++call.bound) {
     const Offer& offer = call.chunks->offers[call.bound];
-    if (!common_.port->bind_now(offer.key, offer.span, offer.rights)) [[unlikely]]
+    if (offer.runs != 0 || !common_.port->bind_now(offer.key, offer.span, offer.rights))
+        [[unlikely]]
       return false;
   }
   return common_.send_now(call.chunks->plan.spans(), 0);
@@ -262,10 +263,7 @@ bool Requester::emit_call(Slot& slot) noexcept {
     const Offer& offer = call.chunks->offers[call.bound];
     SendWr& wr = copied ? common_.sends.append_copied(slot.send_job, Op::kBindKey)
                         : common_.sends.append(slot.send_job, Op::kBindKey, false);
-    wr.key = offer.key;
-    wr.rights = offer.rights;
-    wr.num_sges = 1;
-    wr.sges[0] = offer.span;
+    offer.fill_bind(wr);
   }
   if (common_.sends.free_slots() == 0)
     return false;

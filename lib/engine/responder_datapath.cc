@@ -409,13 +409,13 @@ bool Responder::names_arguments(const ServedCall& call) noexcept {
     return buffer && bytes.data >= buffer.data() && bytes.data < buffer.data() + buffer.capacity();
   };
   const std::span<const Buffer> buffers = call.sink_buffers();
-  for (const Piece& piece : call.reply.pieces()) {
-    bool in_sink =
-        std::ranges::any_of(buffers, [&](const Buffer& buffer) { return in(buffer, piece.bytes); });
-    if (piece.item && (in_sink || in(call.receive, piece.bytes)))
-      return true;
-  }
-  return false;
+  auto is_argument = [&](const MemorySpan& run) {
+    return in(call.receive, run) ||
+           std::ranges::any_of(buffers, [&](const Buffer& buffer) { return in(buffer, run); });
+  };
+  return std::ranges::any_of(call.reply.pieces(), [&](const Piece& piece) {
+    return piece.item && std::ranges::any_of(piece.runs(), is_argument);
+  });
 }
 
 void Responder::reply(ServedCall& call) noexcept {

@@ -68,7 +68,7 @@ struct MoveCursor {
   uint16_t chunk = 0;
   uint16_t segment = 0;
   uint32_t segment_offset = 0;
-  uint16_t local = 0;  // Reads: index of the sink. Writes: index of the piece
+  uint16_t local = 0;  // Reads: index of the sink. Writes: index of the item's run
   uint32_t local_offset = 0;
 };
 

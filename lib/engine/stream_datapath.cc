@@ -7,21 +7,33 @@
 
 namespace rrdk::engine {
 
+// Whether the piece, which begins here, has moved.
+bool StreamCursor::skips() noexcept {
+  if (!piece_->eligible)
+    return false;
+  const uint32_t index = eligible_;
+  eligible_ = static_cast<uint16_t>(std::min(index + 1, kMaxMovedItems));
+  return is_moved(moved_, index);
+}
+
 MemorySpan StreamCursor::next(uint32_t most) noexcept {
   RRDK_ASSERT(most != 0);
-  for (; piece_ != end_; ++piece_, offset_ = 0) {
-    const MemorySpan& bytes = piece_->bytes;
-    if (offset_ == 0 && piece_->eligible && is_moved(moved_, eligible_++))
+  for (; piece_ != end_; ++piece_, run_ = 0, offset_ = 0) {
+    if (run_ == 0 && offset_ == 0 && skips())
       continue;
-    if (offset_ < bytes.length) {
-      uint32_t length = std::min(most, bytes.length - offset_);
-      MemorySpan run{bytes.data + offset_, length, bytes.region};
+    for (std::span<const MemorySpan> runs = piece_->runs(); run_ != runs.size();
+         ++run_, offset_ = 0) {
+      const MemorySpan& run = runs[run_];
+      if (offset_ == run.length)
+        continue;
+      uint32_t length = std::min(most, run.length - offset_);
+      MemorySpan part{run.data + offset_, length, run.region};
       offset_ += length;
-      return run;
+      return part;
     }
-    uint32_t padded = bytes.length + (piece_->item ? xdr_pad(bytes.length) : 0);
-    if (offset_ < padded) {
-      uint32_t length = std::min(most, padded - offset_);
+    uint32_t pad = piece_->item ? xdr_pad(piece_->bytes.length) : 0;
+    if (offset_ < pad) {
+      uint32_t length = std::min(most, pad - offset_);
       offset_ += length;
       return {zeros_.data, length, zeros_.region};
     }

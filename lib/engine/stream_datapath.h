@@ -34,11 +34,13 @@ class StreamCursor {
   MemorySpan next(uint32_t most) noexcept;
 
  private:
+  bool skips() noexcept;
   const Piece* piece_ = nullptr;
   const Piece* end_ = nullptr;
   MovedItems moved_ = 0;
-  uint32_t eligible_ = 0;  // index of the next eligible item
-  uint32_t offset_ = 0;    // into *piece_, including its pad
+  uint16_t eligible_ = 0;  // index of the next eligible item, up to the last that may move
+  uint16_t run_ = 0;       // of *piece_; the pad comes after the last one
+  uint32_t offset_ = 0;    // into that run, or the pad
   MemorySpan zeros_;
 };
 
@@ -80,8 +82,10 @@ inline bool fits_sges(std::span<const Piece> pieces, size_t most) noexcept {
   size_t runs = 1 + pieces.size();
   if (runs > most)
     return false;
-  for (const Piece& piece : pieces)
+  for (const Piece& piece : pieces) {
     runs += piece.item && xdr_pad(piece.bytes.length) != 0;
+    runs += piece.scattered() ? piece.segments - 1u : 0;
+  }
   return runs <= most;
 }
 
@@ -92,8 +96,10 @@ inline uint8_t name_runs(const MemorySpan& header, std::span<const Piece> pieces
   uint8_t runs = 0;
   sges[runs++] = header;
   for (const Piece& piece : pieces) {
-    if (piece.bytes.length != 0)
-      sges[runs++] = piece.bytes;
+    for (const MemorySpan& run : piece.runs()) {
+      if (run.length != 0)
+        sges[runs++] = run;
+    }
     if (const uint32_t pad = piece.item ? xdr_pad(piece.bytes.length) : 0; pad != 0)
       sges[runs++] = {zeros.data, pad, zeros.region};
   }

@@ -73,6 +73,7 @@ engine::ConnectionOptions fitted_to(const fabric::Capabilities& can,
   fitted.max_copied = can.max_copied;
   fitted.reads_at_once = can.reads_at_once;
   fitted.read_by_peer = can.read_by_peer;
+  fitted.binds_lists = can.binds_lists;
   fitted.max_read_sges = std::min(options.max_read_sges, can.max_read_sges);
   fitted.max_read_bytes = std::min(options.max_read_bytes, can.max_read_bytes);
   fitted.rfc5666.max_reads = std::min(options.rfc5666.max_reads, can.max_reads);

@@ -30,7 +30,7 @@ RegionId OpenDevice::out_of_reach(Memory& memory, const Message& message) const 
   for (const Piece& piece : message.pieces()) {
     if (!piece.item)  // in a buffer of the Memory's own
       continue;
-    if (RegionId region = out_of_reach(memory, {&piece.bytes, 1}); region != kNoRegion)
+    if (RegionId region = out_of_reach(memory, piece.runs()); region != kNoRegion)
       return region;
   }
   return kNoRegion;

@@ -414,9 +414,17 @@ void keep(std::span<const Piece> reply, std::byte* to) noexcept {
                                       : piece.item   ? Kind::kItem
                                                      : Kind::kStream};
     std::memcpy(to, &run, sizeof run);
-    if (run.length != 0)
-      std::memcpy(to + sizeof run, piece.bytes.data, run.length);
-    to += sizeof run + run.length;
+    to += sizeof run;
+    if (!piece.scattered()) {
+      if (run.length != 0)
+        std::memcpy(to, piece.bytes.data, run.length);
+      to += run.length;
+      continue;
+    }
+    for (const MemorySpan& part : piece.runs()) {
+      std::memcpy(to, part.data, part.length);
+      to += part.length;
+    }
   }
 }
 

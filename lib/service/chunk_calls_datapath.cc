@@ -105,7 +105,7 @@ bool PlainCalls::reply_with_result(fabric::Lane& lane, ServedCall& call) noexcep
   RRDK_ASSERT(call.write_chunks() == 1 && call.has_chunks());
   call.results->finish_here();
   const std::span<const Piece> pieces = call.reply.pieces();
-  if (pieces.size() != 2 || pieces[0].item || !pieces[1].eligible ||
+  if (pieces.size() != 2 || pieces[0].item || !pieces[1].eligible || pieces[1].scattered() ||
       call.reply.buffers().size() != 1) [[unlikely]]
     return false;
   const proto::Segment& room = call.part->header.lists.segments[0];

@@ -20,6 +20,7 @@ constexpr engine::EndReason kNoAnswer = {
 Mistake mistake_of(EncoderFault fault) {
   switch (fault) {
     case EncoderFault::kLimit:
+    case EncoderFault::kTooManySegments:
       return Mistake::kTooLarge;
     case EncoderFault::kNoMemory:
       return Mistake::kNoBuffers;

@@ -28,7 +28,8 @@ std::string describe(Mistake mistake, uint32_t which) {
              ", which has no descriptor, and the driver needs one: take it from "
              "Memory::allocate(), or adopt() it with its memfd";
     case Mistake::kTooLarge:
-      return "its results are longer than max_reply, or max_chunk_bytes";
+      return "its results are longer than max_reply, or max_chunk_bytes, or one has more than " +
+             std::to_string(Encoder::kMaxItemSegments) + " segments";
     case Mistake::kNoBuffers:
       return "no buffer was left for its results: enlarge MemoryOptions::classes";
     case Mistake::kFailed:

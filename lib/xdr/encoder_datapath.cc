@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "rrdk/xdr.h"
@@ -221,6 +222,91 @@ void Encoder::put_item(MemorySpan bytes, Ddp ddp) noexcept {
     return fail(EncoderFault::kInvalidMemory);
   message_.borrows_ |= bytes.length != 0;
   put_reference(bytes, ddp);
+}
+
+namespace {
+
+bool continues(const MemorySpan& run, const MemorySpan& next) {
+  return run.region == next.region && run.data + run.length == next.data;
+}
+
+// Calls fn(const MemorySpan&) for each run of memory: segments that follow each other are one, and
+// empty ones are left out. Their sum must be less than 4 GiB.
+template <typename Fn>
+void for_each_run(std::span<const MemorySpan> segments, Fn&& fn) {
+  MemorySpan run;
+  for (const MemorySpan& segment : segments) {
+    if (segment.length == 0)
+      continue;
+    if (run.length != 0 && continues(run, segment)) {
+      run.length += segment.length;
+      continue;
+    }
+    if (run.length != 0)
+      fn(run);
+    run = segment;
+  }
+  if (run.length != 0)
+    fn(run);
+}
+
+}  // namespace
+
+// What the segments of an item are together.
+struct Encoder::Joined {
+  uint32_t runs = 0;
+  uint32_t length = 0;
+  MemorySpan last;
+};
+
+// Returns false, and makes the encoder fail, if they are no item.
+bool Encoder::join(std::span<const MemorySpan> segments, Joined& joined) noexcept {
+  uint64_t length = 0;
+  for (const MemorySpan& segment : segments) {
+    if (!memory_.contains(segment)) [[unlikely]] {
+      fail(EncoderFault::kInvalidMemory);
+      return false;
+    }
+    length += segment.length;
+  }
+  if (length > UINT32_MAX) {
+    fail(EncoderFault::kLimit);
+    return false;
+  }
+  for_each_run(segments, [&](const MemorySpan& run) {
+    ++joined.runs;
+    joined.last = run;
+  });
+  joined.length = static_cast<uint32_t>(length);
+  if (joined.runs > kMaxItemSegments)
+    fail(EncoderFault::kTooManySegments);
+  return ok();
+}
+
+// The list is in a buffer that the message owns, so that it lives exactly as long as the piece.
+void Encoder::put_item(std::span<const MemorySpan> segments, Ddp ddp) noexcept {
+  if (!ok())
+    return;
+  ++items_;
+  Joined joined;
+  if (!join(segments, joined)) [[unlikely]]
+    return;
+  message_.borrows_ |= joined.length != 0;
+  if (joined.runs <= 1) {
+    put_reference(joined.last, ddp);
+    return;
+  }
+  Buffer list = memory_.get(joined.runs * static_cast<uint32_t>(sizeof(MemorySpan)));
+  if (!list)
+    return fail(EncoderFault::kNoMemory);
+  auto* to = reinterpret_cast<MemorySpan*>(list.data());
+  for_each_run(segments,
+               [&](const MemorySpan& run) { ::new (static_cast<void*>(to++)) MemorySpan(run); });
+  if (!put_reference({list.data(), joined.length, kNoRegion}, ddp))
+    return;
+  message_.pieces_.back().segments = static_cast<uint16_t>(joined.runs);
+  // datapath-allow: grows once; a message keeps its capacity from call to call
+  message_.buffers_.push_back(std::move(list));
 }
 
 void Encoder::put_item(Buffer buffer, uint32_t length, Ddp ddp) noexcept {

@@ -336,6 +336,22 @@ const char* calls_of_all_kinds(const char* uri) {
     rrdk_put_buffer(rrdk_call_begin(w.call, w.program, WRITE), data, size, RRDK_DDP_ELIGIBLE);
     CHECK(run(&w) == RRDK_CALL_OK);
     CHECK(rrdk_get_u32(rrdk_call_results(w.call)) == size);
+
+    /* Out of two pieces, of which the first lies behind the second. */
+    rrdk_buffer* turned = rrdk_buffer_get(w.memory, LARGE);
+    CHECK(turned != NULL);
+    const uint32_t first = size / 3, second = size - first;
+    unsigned char* const at = rrdk_buffer_data(turned);
+    fill(back, size);
+    memcpy(at + second, back, first);
+    memcpy(at, back + first, second);
+    rrdk_span pieces[2] = {rrdk_buffer_span(turned, first), rrdk_buffer_span(turned, second)};
+    pieces[0].data = at + second;
+    rrdk_put_item_segments(rrdk_call_begin(w.call, w.program, WRITE), pieces, 2,
+                           RRDK_DDP_ELIGIBLE);
+    CHECK(run(&w) == RRDK_CALL_OK);
+    CHECK(rrdk_get_u32(rrdk_call_results(w.call)) == size);
+    rrdk_buffer_put(turned);
   }
   rrdk_encoder* args = rrdk_call_begin(w.call, w.program, WORDS);
   rrdk_put_u32(args, 7);
@@ -476,6 +492,21 @@ const char* calls_that_do_not_succeed(const char* uri) {
   CHECK(run(&w) == RRDK_CALL_INVALID_CALL);
   rrdk_put_buffer(rrdk_call_begin(w.call, w.program, WRITE), NULL, 10, RRDK_DDP_ELIGIBLE);
   CHECK(run(&w) == RRDK_CALL_NO_MEMORY);
+  rrdk_put_item_segments(rrdk_call_begin(w.call, w.program, WRITE), NULL, 1, RRDK_DDP_ELIGIBLE);
+  CHECK(run(&w) == RRDK_CALL_INVALID_CALL);
+  static rrdk_span gaps[RRDK_MAX_ITEM_SEGMENTS + 1];
+  rrdk_buffer* from = rrdk_buffer_get(w.memory, LARGE);
+  for (uint32_t i = 0; i <= RRDK_MAX_ITEM_SEGMENTS; ++i) {
+    gaps[i] = rrdk_buffer_span(from, 1);
+    gaps[i].data = (char*)gaps[i].data + 2 * i;
+  }
+  rrdk_put_item_segments(rrdk_call_begin(w.call, w.program, WRITE), gaps,
+                         RRDK_MAX_ITEM_SEGMENTS + 1, RRDK_DDP_ELIGIBLE);
+  CHECK(run(&w) == RRDK_CALL_TOO_LARGE);
+  rrdk_put_item_segments(rrdk_call_begin(w.call, w.program, WRITE), NULL, 0, RRDK_DDP_ELIGIBLE);
+  CHECK(run(&w) == RRDK_CALL_OK);
+  CHECK(rrdk_get_u32(rrdk_call_results(w.call)) == 0);
+  rrdk_buffer_put(from);
   const rrdk_span nowhere = {failure, 100, 12345};
   rrdk_put_u32(rrdk_call_begin(w.call, w.program, READ), 100);
   rrdk_call_offer(w.call, &nowhere, 1);

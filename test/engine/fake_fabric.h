@@ -51,6 +51,7 @@ class FakeQueuePair final : public fabric::QueuePair, public RemoteSide {
     bool was_bound = false;
     MemorySpan span;
     fabric::Rights rights{};
+    Bytes joined;  // of a list of runs: what they hold when the key is bound
   };
 
   RemoteSide* remote = nullptr;
@@ -182,6 +183,19 @@ class FakeQueuePair final : public fabric::QueuePair, public RemoteSide {
     return true;
   }
 
+  // As drivers may, it overwrites the list.
+  static void bind_list(Key& key, uint32_t runs) {
+    EXPECT_EQ(key.rights, fabric::Rights::kRemoteRead);
+    EXPECT_EQ(key.span.length, runs * sizeof(MemorySpan));
+    auto* const first = reinterpret_cast<MemorySpan*>(key.span.data);
+    for (const MemorySpan& run : std::span(first, runs)) {
+      EXPECT_NE(run.length, 0u);
+      key.joined.insert(key.joined.end(), run.data, run.data + run.length);
+    }
+    std::fill_n(key.span.data, key.span.length, std::byte{0xee});
+    key.span.length = static_cast<uint32_t>(key.joined.size());
+  }
+
   // RemoteSide: for the peer
   std::byte* access(uint32_t key, uint64_t address, uint32_t length,
                     fabric::Rights rights) override {
@@ -192,7 +206,8 @@ class FakeQueuePair final : public fabric::QueuePair, public RemoteSide {
     auto base = reinterpret_cast<uint64_t>(span.data);
     if (address < base || length > span.length || address - base > span.length - length)
       return nullptr;
-    return span.data + (address - base);
+    Bytes& joined = found->second.joined;
+    return (joined.empty() ? span.data : joined.data()) + (address - base);
   }
   bool receive(const Bytes& message, std::optional<uint32_t> invalidate) override {
     if (in_error || receives.empty() || receives.front().buffer.length < message.size())
@@ -376,7 +391,9 @@ class FakeQueuePair final : public fabric::QueuePair, public RemoteSide {
       case Op::kBindKey: {
         auto found = keys.find(wr.key);
         EXPECT_TRUE(found != keys.end() && !found->second.was_bound) << "bind of a used key";
-        found->second = {true, true, wr.sges[0], wr.rights};
+        found->second = {true, true, wr.sges[0], wr.rights, {}};
+        if (wr.runs != 0)
+          bind_list(found->second, wr.runs);
         return WcStatus::kSuccess;
       }
       case Op::kInvalidateKey: {

@@ -15,6 +15,7 @@ struct Item {
   uint32_t length;
   bool eligible = false;  // by reference, and the binding allows chunks for it
   bool reference = false;
+  uint32_t segments = 1;  // if there are more: runs of memory of odd lengths, by reference
 };
 
 // For tests that hold in each version.
@@ -64,6 +65,7 @@ class Pair : public EngineTest {
   void TearDown() override {
     if (a != nullptr)
       finish();
+    scattered.clear();
     EngineTest::TearDown();
   }
 
@@ -80,13 +82,41 @@ class Pair : public EngineTest {
         e.put_opaque(std::span<const std::byte>(bytes));
         continue;
       }
+      const Ddp ddp = item.eligible ? Ddp::kEligible : Ddp::kNo;
+      if (item.segments > 1) {
+        e.put_item(scatter(bytes, item.segments), ddp);
+        continue;
+      }
       Buffer buffer = memory->get(std::max(item.length, 1u));
       ASSERT_TRUE(buffer);
       std::copy(bytes.begin(), bytes.end(), buffer.data());
-      e.put_item(std::move(buffer), item.length, item.eligible ? Ddp::kEligible : Ddp::kNo);
+      e.put_item(std::move(buffer), item.length, ddp);
     }
     e.finish();
     ASSERT_TRUE(e.ok());
+  }
+  // The bytes in that number of runs, with gaps between them, of memory that lives until the test
+  // ends. All but the last have a length that is no multiple of four.
+  std::vector<MemorySpan> scatter(const Bytes& bytes, uint32_t segments) {
+    std::vector<MemorySpan> spans;
+    const auto most = static_cast<uint32_t>(bytes.size()) / segments | 1;
+    for (size_t at = 0; at != bytes.size();) {
+      size_t length = bytes.size() - at;
+      if (spans.size() + 1 != segments)
+        length = std::min<size_t>(length, most > 4 ? most - 2 * (spans.size() % 2) : most);
+      if (scattered.empty() || scattered.back().capacity() - used < length + 1) {
+        scattered.push_back(
+            memory->get(static_cast<uint32_t>(std::max<size_t>(length + 1, 16384))));
+        EXPECT_TRUE(scattered.back());
+        used = 0;
+      }
+      const Buffer& buffer = scattered.back();
+      spans.push_back({buffer.data() + used, static_cast<uint32_t>(length), buffer.region()});
+      std::copy_n(bytes.begin() + at, length, spans.back().data);
+      at += length;
+      used += length + 1;
+    }
+    return spans;
   }
   static void check(Decoder d, const std::vector<Item>& items, uint32_t id = 0) {
     d.get_u32();
@@ -127,6 +157,8 @@ class Pair : public EngineTest {
     return proto::MessageType::kDone;
   }
 
+  std::vector<Buffer> scattered;
+  size_t used = 0;         // bytes of the last one
   std::unique_ptr<End> a;  // requester
   std::unique_ptr<End> b;  // responder
 };

@@ -2,6 +2,7 @@
 // connection comes. The service counts how often each of its procedures ran.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -18,7 +19,7 @@ namespace rrdk::loopback {
 constexpr uint32_t kAppend = 1;      // word -> run, word
 constexpr uint32_t kAppendKept = 2;  // -> run, when the test releases it
 constexpr uint32_t kAppendData = 3;  // bytes -> run, eligible opaque<>, a word
-constexpr uint32_t kAppendOwn = 4;   // the same, from memory of the application's own
+constexpr uint32_t kAppendOwn = 4;   // the same, from two pieces of the application's own memory
 constexpr uint32_t kAgainKept = 5;   // as kAppendKept, but it may be run twice
 constexpr uint32_t kAgain = 6;       // as kAppend, but it may be run twice
 constexpr uint32_t kAppendWork = 7;  // as kAppend, on a worker
@@ -78,9 +79,12 @@ inline void append_own(ServerCall call, void* context) {
   uint32_t length = call.args().get_u32();
   put_run(call, context);
   auto& own = static_cast<SiteService*>(context)->own;
+  constexpr uint32_t kSecond = 2048;  // where the second piece begins
+  const uint32_t first = length / 3;
   for (uint32_t i = 0; i < length; ++i)
-    own.data()[i] = pattern(i);
-  call.results().put_item(own.span(0, length), Ddp::kEligible);
+    own.data()[i < first ? i : kSecond + i - first] = pattern(i);
+  call.results().put_item(std::array{own.span(0, first), own.span(kSecond, length - first)},
+                          Ddp::kEligible);
   call.results().put_u32(kWord);
   call.on_released(
       [](void* memory) { std::memset(static_cast<RegisteredMemory*>(memory)->data(), 0xee, 4096); },

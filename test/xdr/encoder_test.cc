@@ -200,6 +200,143 @@ TEST_F(EncoderTest, ItemOutsideOfRegisteredMemoryFails) {
   }
 }
 
+// Lengths that leave every remainder: the pad comes once, after the last segment.
+TEST_F(EncoderTest, SegmentsAreOneItemWithOnePad) {
+  Bytes expected;
+  std::vector<Buffer> buffers;
+  std::vector<MemorySpan> segments;
+  for (uint32_t length : {1u, 4u, 7u, 62u, 3u}) {
+    buffers.push_back(memory_->get(64));
+    for (uint32_t i = 0; i != length; ++i)
+      expected.push_back(buffers.back().data()[i] = std::byte(expected.size() * 7 + 1));
+    segments.push_back(buffers.back().first(length));
+  }
+  for (size_t count = 2; count <= segments.size(); ++count) {
+    const std::span<const MemorySpan> part = std::span(segments).first(count);
+    uint32_t length = 0;
+    for (const MemorySpan& segment : part)
+      length += segment.length;
+    Bytes item(expected.begin(), expected.begin() + length);
+    item.resize(length + xdr_pad(length));
+    {
+      Encoder out(message_, *memory_, 64, kNoLimit);
+      out.put_u32(7);
+      out.put_item(part, Ddp::kEligible);
+      EXPECT_EQ(out.position(), 8u + item.size());
+      out.put_u32(8);
+    }
+    ASSERT_EQ(message_.pieces().size(), 3u);
+    const Piece& piece = message_.pieces()[1];
+    EXPECT_TRUE(piece.item && piece.eligible);
+    EXPECT_EQ(piece.bytes.length, length);
+    ASSERT_EQ(piece.runs().size(), count);
+    for (size_t i = 0; i != count; ++i)
+      EXPECT_EQ(piece.runs()[i].data, segments[i].data) << "copied";
+    EXPECT_TRUE(message_.borrows());
+    EXPECT_EQ(stream_of(message_), words_of({7, length}) + item + words_of({8}));
+    EXPECT_EQ(message_.stream_length(), 12u + item.size());
+  }
+}
+
+TEST_F(EncoderTest, EmptySegmentsCountForNothing) {
+  Buffer buffer = memory_->get(64);
+  Encoder out(message_, *memory_, 64, kNoLimit);
+  out.put_item(std::span<const MemorySpan>(), Ddp::kEligible);
+  out.put_item(std::array<MemorySpan, 2>{}, Ddp::kEligible);
+  out.put_item(std::span<const MemorySpan>(), Ddp::kNo);
+  out.put_item(std::array{MemorySpan{}, buffer.first(5), MemorySpan{}}, Ddp::kEligible);
+  out.finish();
+  std::vector<Piece> items;
+  std::ranges::copy_if(message_.pieces(), std::back_inserter(items), &Piece::item);
+  ASSERT_EQ(items.size(), 3u) << "an empty eligible item has its turn, as always (V1-WL-09)";
+  EXPECT_EQ(items[0].bytes.length, 0u);
+  EXPECT_EQ(items[1].bytes.length, 0u);
+  EXPECT_EQ(items[2].bytes.data, buffer.data());
+  EXPECT_EQ(items[2].segments, 0u) << "one run is an item like any other";
+  EXPECT_EQ(message_.buffers().size(), 1u);
+}
+
+TEST_F(EncoderTest, SegmentsThatContinueEachOtherAreJoined) {
+  Buffer buffer = memory_->get(1024);
+  const auto part = [&](uint32_t from, uint32_t length) {
+    return MemorySpan{buffer.data() + from, length, buffer.region()};
+  };
+  Encoder out(message_, *memory_, 64, kNoLimit);
+  out.put_item(std::array{part(0, 100), part(100, 1), MemorySpan{}, part(101, 400)}, Ddp::kNo);
+  out.put_item(std::array{part(0, 100), part(101, 10), part(111, 9), part(50, 50)}, Ddp::kNo);
+  out.finish();
+  ASSERT_EQ(message_.pieces().size(), 4u);
+  EXPECT_EQ(message_.pieces()[1].segments, 0u);
+  EXPECT_EQ(message_.pieces()[1].bytes.length, 501u);
+  ASSERT_EQ(message_.pieces()[3].runs().size(), 3u);
+  EXPECT_EQ(message_.pieces()[3].runs()[1].length, 19u);
+}
+
+TEST_F(EncoderTest, OneSegmentOutsideOfRegisteredMemoryFailsTheItem) {
+  Buffer buffer = memory_->get(64);
+  Encoder out(message_, *memory_, 64, kNoLimit);
+  out.put_item(buffer.first(4), Ddp::kNo);
+  const Encoder::Mark before = out.mark();
+  std::byte heap[4];
+  for (const MemorySpan& bad : {MemorySpan{heap, 4, buffer.region()}, MemorySpan{heap, 4}}) {
+    out.put_item(std::array{buffer.first(4), bad}, Ddp::kEligible);
+    EXPECT_EQ(out.fault(), EncoderFault::kInvalidMemory);
+    EXPECT_EQ(out.faulty_item(), 2u);
+    out.rewind(before);
+  }
+  EXPECT_EQ(out.position(), 8u);
+}
+
+TEST_F(EncoderTest, TooManySegmentsFailTheItemThatHasThem) {
+  auto memory =
+      Memory::create({.classes = {{64, 16}, {32768, 2}}, .hugepages = HugepagePolicy::kNever})
+          .value();
+  RegisteredMemory own = memory->allocate(65536).value();
+  std::vector<MemorySpan> segments;  // with gaps
+  for (uint32_t i = 0; i <= Encoder::kMaxItemSegments; ++i)
+    segments.push_back(own.span(size_t{i} * 8, 3));
+  Message message;
+  Encoder out(message, *memory, 64, kNoLimit);
+  const Encoder::Mark before = out.mark();
+  out.put_item(segments, Ddp::kEligible);
+  EXPECT_EQ(out.fault(), EncoderFault::kTooManySegments);
+  EXPECT_EQ(out.faulty_item(), 1u);
+  out.rewind(before);
+  segments.pop_back();
+  out.put_item(segments, Ddp::kEligible);
+  EXPECT_TRUE(out.ok());
+  out.finish();
+  EXPECT_EQ(message.pieces().back().runs().size(), Encoder::kMaxItemSegments);
+  EXPECT_EQ(message.buffers().size(), 2u) << "the list is in a buffer";
+  out.rewind(before);
+  EXPECT_TRUE(message.buffers().empty()) << "the list goes with the item";
+  // Segments that are joined do not count.
+  segments.clear();
+  for (uint32_t i = 0; i != 4 * Encoder::kMaxItemSegments; ++i)
+    segments.push_back(own.span(i, 1));
+  out.put_item(segments, Ddp::kEligible);
+  EXPECT_TRUE(out.ok());
+  message.clear();
+}
+
+TEST_F(EncoderTest, NoBufferForTheListAndNoRoomForTheBytesAreToldApart) {
+  RegisteredMemory own = memory_->allocate(65536).value();
+  std::vector<MemorySpan> segments;
+  for (uint32_t i = 0; i != 65; ++i)  // the largest buffer holds 64
+    segments.push_back(own.span(size_t{i} * 8, 4));
+  Encoder out(message_, *memory_, 64, 100);
+  const Encoder::Mark before = out.mark();
+  out.put_item(segments, Ddp::kEligible);
+  EXPECT_EQ(out.fault(), EncoderFault::kNoMemory);
+  out.rewind(before);
+  out.put_item(std::span(segments).first(30), Ddp::kEligible);
+  EXPECT_EQ(out.fault(), EncoderFault::kLimit);
+  out.rewind(before);
+  out.put_item(std::span(segments).first(24), Ddp::kEligible);
+  EXPECT_TRUE(out.ok());
+  out.finish();
+}
+
 TEST_F(EncoderTest, OpaqueIsCopiedOutOfAnotherMessage) {
   test::Scattered place(kFive, std::array<size_t, 2>{1, 3});
   Encoder out(message_, *memory_, 64, kNoLimit);

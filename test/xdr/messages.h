@@ -16,7 +16,8 @@ namespace rrdk::test {
 inline Bytes stream_of(const Message& message) {
   Bytes out;
   for (const Piece& piece : message.pieces()) {
-    out.insert(out.end(), piece.bytes.data, piece.bytes.data + piece.bytes.length);
+    for (const MemorySpan& run : piece.runs())
+      out.insert(out.end(), run.data, run.data + run.length);
     if (piece.item)
       out.resize(out.size() + xdr_pad(piece.bytes.length));
   }

@@ -28,7 +28,7 @@ bool ReplyExposer::draft(ServedCall& call, MovedItems placed, uint32_t threshold
   left_out_ = placed;
   reduced_ = reduced_length(pieces, call.reply.stream_length(), placed);
   header_length_ = proto::encoded_length(call.part->header);
-  item_bytes_ = num_items_ = 0;
+  item_bytes_ = num_runs_ = 0;
   uint32_t k = 0;
   uint64_t position = 0;
   for (const Piece& piece : pieces) {
@@ -37,28 +37,30 @@ bool ReplyExposer::draft(ServedCall& call, MovedItems placed, uint32_t threshold
     if (is_moved(placed, index))
       continue;
     bool fits = header_length_ + reduced_ <= threshold;
-    if (!fits && index < kMaxMovedItems && piece.bytes.length > kMovedEntry &&
-        num_items_ < kMaxExposedItems) {
-      items_[num_items_++] = {piece.bytes, position};
+    const std::span<const MemorySpan> runs = piece.runs();
+    if (!fits && index < kMaxMovedItems && piece.bytes.length > kMovedEntry * runs.size() &&
+        runs.size() <= kMaxExposedRuns - num_runs_) {
+      for (const MemorySpan& run : runs)
+        runs_[num_runs_++] = {run, position};
       left_out_ |= MovedItems{1} << index;
       reduced_ -= padded;
-      header_length_ += kMovedEntry;
+      header_length_ += kMovedEntry * static_cast<uint32_t>(runs.size());
       item_bytes_ += piece.bytes.length;
     }
     position += padded;
   }
   bool fits = header_length_ + reduced_ <= threshold;
   return fits && item_bytes_ <= common_.options.rfc5666.exposed_bytes &&
-         call.part->header.lists.num_segments + num_items_ <= proto::kMaxSegments;
+         call.part->header.lists.num_segments + num_runs_ <= proto::kMaxSegments;
 }
 
 Exposure* ReplyExposer::take(ServedCall& call) noexcept {
-  uint32_t keys[kMaxExposedItems];
+  uint32_t keys[kMaxExposedRuns];
   const Rfc5666Options& mode = common_.options.rfc5666;
   if (free_.empty() || bytes_ + item_bytes_ > mode.exposed_bytes ||
       !common_.borrower.expose(item_bytes_, mode.total_exposed_bytes))
     return nullptr;
-  if (!common_.keys.reserve_keys({keys, num_items_})) {
+  if (!common_.keys.reserve_keys({keys, num_runs_})) {
     common_.borrower.unexpose(item_bytes_);
     return nullptr;
   }
@@ -70,24 +72,29 @@ Exposure* ReplyExposer::take(ServedCall& call) noexcept {
   exposure.bytes = item_bytes_;
   exposure.since_ns = 0;
   exposure.acknowledged = false;
-  exposure.num_items = static_cast<uint16_t>(num_items_);
+  exposure.num_runs = static_cast<uint16_t>(num_runs_);
   exposure.bound = exposure.revoked = 0;
   proto::ChunkLists& lists = call.part->header.lists;
-  for (uint16_t i = 0; i < exposure.num_items; ++i) {
-    const MemorySpan& span = exposure.items[i] = items_[i].bytes;
+  for (uint16_t i = 0; i < exposure.num_runs; ++i) {
+    const MemorySpan& span = exposure.runs[i] = runs_[i].bytes;
     uint32_t key = exposure.keys[i] =
         common_.keys.name_key(keys[i], span, fabric::Rights::kRemoteRead);
     auto at = static_cast<uint16_t>(lists.num_segments + i);
     lists.segments[at] = {key, span.length, reinterpret_cast<uint64_t>(span.data)};
-    lists.reads[i] = {static_cast<uint32_t>(items_[i].position), at, 1, span.length};
+    if (i != 0 && runs_[i].position == runs_[i - 1].position) {  // of the same item
+      ++lists.reads[lists.num_reads - 1].count;
+      lists.reads[lists.num_reads - 1].length += span.length;
+    } else {
+      lists.reads[lists.num_reads++] = {static_cast<uint32_t>(runs_[i].position), at, 1,
+                                        span.length};
+    }
   }
-  lists.num_reads = exposure.num_items;
   return &exposure;
 }
 
 void ReplyExposer::give(Exposure& exposure) noexcept {
   RRDK_ASSERT(taken_ != 0 && exposure.bytes <= bytes_, taken_, bytes_);
-  for (uint32_t i = 0; i < exposure.num_items; ++i)
+  for (uint32_t i = 0; i < exposure.num_runs; ++i)
     common_.keys.release_key(exposure.keys[i]);
   --taken_;
   bytes_ -= exposure.bytes;
@@ -124,16 +131,17 @@ bool Responder::emit_exposure(ServedCall& call) noexcept {
   Exposure& exposure = *call.exposure;
   bool revokes = call.state == CallState::kRevoking;
   uint16_t& done = revokes ? exposure.revoked : exposure.bound;
-  for (; done < exposure.num_items; ++done) {
+  for (; done < exposure.num_runs; ++done) {
     if (common_.sends.free_slots() == 0)
       return false;
-    bool last = revokes && done + 1 == exposure.num_items;
+    bool last = revokes && done + 1 == exposure.num_runs;
     SendWr& wr = common_.sends.append(call.job, revokes ? Op::kInvalidateKey : Op::kBindKey, last);
     wr.key = exposure.keys[done];
     wr.rights = fabric::Rights::kRemoteRead;
+    wr.runs = 0;
     wr.num_sges = revokes ? 0 : 1;
     if (!revokes)
-      wr.sges[0] = exposure.items[done];
+      wr.sges[0] = exposure.runs[done];
   }
   return true;
 }

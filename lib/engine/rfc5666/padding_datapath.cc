@@ -55,9 +55,13 @@ bool gather_padded(SendPlan& plan, std::span<const Piece> pieces, uint32_t align
         piece.item && piece.bytes.length >= padding.threshold ? pad_at(offset, align) : 0;
     uint32_t after = piece.item ? xdr_pad(piece.bytes.length) : 0;
     std::memset(to, 0, before);
-    std::memcpy(to + before, piece.bytes.data, piece.bytes.length);
-    std::memset(to + before + piece.bytes.length, 0, after);
-    to += before + piece.bytes.length + after;
+    to += before;
+    for (const MemorySpan& run : piece.runs()) {
+      std::memcpy(to, run.data, run.length);
+      to += run.length;
+    }
+    std::memset(to, 0, after);
+    to += after;
     offset += before + piece.bytes.length + after;
   }
   plan.sges[plan.num_sges++] = plan.copy.first(length + padding.bytes);

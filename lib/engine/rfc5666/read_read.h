@@ -26,9 +26,10 @@ namespace rrdk::engine {
 //   kExposed    until RDMA_DONE, or until done_wait_ns have passed, which ends the connection
 //   kRevoking   the keys are invalidated; then the call ends and its memory is free
 
-constexpr uint32_t kMaxExposedItems = 16;  // of one reply; proto::Limits::read_chunks of most peers
+// Runs of memory of one reply's items, mostly one each; proto::Limits::read_chunks of most peers.
+constexpr uint32_t kMaxExposedRuns = 16;
 
-// One reply that the peer is to read. A key covers one item, is valid on this connection only, and
+// One reply that the peer is to read. A key covers one run, is valid on this connection only, and
 // permits only reading.
 struct Exposure {
   ServedCall* call;
@@ -36,12 +37,12 @@ struct Exposure {
   uint64_t bytes;
   uint64_t since_ns;  // 0: no tick has seen it sent
   bool acknowledged;  // RDMA_DONE has arrived
-  uint16_t num_items;
-  uint16_t bound;    // items whose binds were posted
-  uint16_t revoked;  // items whose invalidations were posted
+  uint16_t num_runs;
+  uint16_t bound;    // runs whose binds were posted
+  uint16_t revoked;  // runs whose invalidations were posted
   base::Links<Exposure> links;
-  std::array<MemorySpan, kMaxExposedItems> items;
-  std::array<uint32_t, kMaxExposedItems> keys;
+  std::array<MemorySpan, kMaxExposedRuns> runs;
+  std::array<uint32_t, kMaxExposedRuns> keys;
 };
 
 // The exposures of one connection, and the plan for the reply that is being sent.
@@ -63,9 +64,9 @@ class ReplyExposer {
   uint32_t taken() const noexcept { return taken_; }
 
  private:
-  struct Item {
+  struct Run {
     MemorySpan bytes;
-    uint64_t position;
+    uint64_t position;  // of its item
   };
 
   Common& common_;
@@ -75,8 +76,8 @@ class ReplyExposer {
   uint64_t bytes_ = 0;  // exposed now
 
   // The draft.
-  uint32_t num_items_ = 0;
-  std::array<Item, kMaxExposedItems> items_;
+  uint32_t num_runs_ = 0;
+  std::array<Run, kMaxExposedRuns> runs_;
   MovedItems left_out_ = 0;
   uint64_t reduced_ = 0;
   uint64_t item_bytes_ = 0;

@@ -154,7 +154,7 @@ RRDK_MISTAKE(38, InvalidMemory, invalid_memory,
              "put_item() of memory that is not registered, or too short.")
 RRDK_MISTAKE(39, UnusableMemory, unusable_memory,
              "put_item() of memory without a descriptor, over shm.")
-RRDK_MISTAKE(40, TooLarge, too_large, "Results longer than max_reply.")
+RRDK_MISTAKE(40, TooLarge, too_large, "Results longer than max_reply, or of too many segments.")
 RRDK_MISTAKE(41, NoBuffers, no_buffers,
              "No buffer was left for the results, or for result_buffer().")
 RRDK_MISTAKE(42, Failed, failed, "Encoder::fail() was called.")

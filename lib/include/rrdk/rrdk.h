@@ -437,6 +437,20 @@ void rrdk_put_fixed(rrdk_encoder* encoder, const void* bytes, size_t length);
 void rrdk_put_string(rrdk_encoder* encoder, const char* text);
 /** opaque<> by reference: the bytes must not change for as long as Encoder::put_item() says. */
 void rrdk_put_item(rrdk_encoder* encoder, rrdk_span bytes, rrdk_ddp ddp);
+/** The most segments of one item, after empty ones were left out and adjacent ones joined. */
+enum { RRDK_MAX_ITEM_SEGMENTS = 1024 };
+/**
+ * As rrdk_put_item(), out of several pieces of memory, which are one item to the peer. The array is
+ * copied. With more than RRDK_MAX_ITEM_SEGMENTS the encoder fails, as Encoder::put_item() says; the
+ * call then ends with RRDK_CALL_TOO_LARGE, or is answered SYSTEM_ERR. NULL with pieces makes it
+ * fail, too.
+ *
+ *   rrdk_span pages[256];
+ *   size_t count = cache_find(file, offset, length, pages);
+ *   rrdk_put_item_segments(results, pages, count, RRDK_DDP_ELIGIBLE);
+ */
+void rrdk_put_item_segments(rrdk_encoder* encoder, const rrdk_span* segments, size_t num_segments,
+                            rrdk_ddp ddp);
 /** As rrdk_put_item(), but the message takes the buffer over, in any case. NULL makes it fail. */
 void rrdk_put_buffer(rrdk_encoder* encoder, rrdk_buffer* buffer, uint32_t length, rrdk_ddp ddp);
 /** opaque<> from another message, without a copy if possible. */

@@ -261,10 +261,22 @@ enum class Ddp : uint8_t {
  * in the Write list too.
  */
 struct Piece {
-  MemorySpan bytes;
-  bool item;      ///< true: opaque data by reference, whose XDR pad is implied and not in `bytes`
-  bool eligible;  ///< an item that may move in its own chunk
+  MemorySpan bytes;       ///< if it is scattered(), only the length: that of all runs
+  bool item;              ///< true: opaque data by reference, with an implied XDR pad after it
+  bool eligible;          ///< an item that may move in its own chunk
+  uint16_t segments = 0;  ///< of an item: its runs of memory if there are several; otherwise 0
+
+  /** Whether it is an item in several runs of memory. */
+  bool scattered() const noexcept { return item && segments != 0; }
+
+  /** The runs of memory where its bytes are, in order. */
+  std::span<const MemorySpan> runs() const noexcept {
+    if (!scattered()) [[likely]]
+      return {&bytes, 1};
+    return {reinterpret_cast<const MemorySpan*>(bytes.data), segments};
+  }
 };
+static_assert(sizeof(Piece) == 24);
 
 /** The number of zero bytes that RFC 4506 section 3 puts after an item of `length` bytes. */
 constexpr uint32_t xdr_pad(uint64_t length) {
@@ -320,10 +332,11 @@ class Message {
 /** Why an Encoder failed. */
 enum class EncoderFault : uint8_t {
   kNone,
-  kLimit,          ///< the stream would exceed its limit
-  kNoMemory,       ///< no buffer left, or an empty one was handed over
-  kInvalidMemory,  ///< an item that is not in the Encoder's Memory, or is longer than its buffer
-  kByCaller,       ///< fail() was called
+  kLimit,            ///< the stream would exceed its limit
+  kNoMemory,         ///< no buffer left, or an empty one was handed over
+  kInvalidMemory,    ///< an item that is not in the Encoder's Memory, or is longer than its buffer
+  kByCaller,         ///< fail() was called
+  kTooManySegments,  ///< an item of more than Encoder::kMaxItemSegments
 };
 
 /**
@@ -353,7 +366,7 @@ class Encoder {
     const bool one = ok() && message_.pieces_.empty() && open_pad_ == 0;
     return one ? std::span<const std::byte>(start_, next_) : std::span<const std::byte>();
   }
-  /** After kInvalidMemory: which put_item() of the message failed, from 1. */
+  /** After kInvalidMemory and kTooManySegments: which put_item() failed, from 1. */
   uint32_t faulty_item() const noexcept { return items_; }
   void put_u32(uint32_t value) noexcept {
     if (end_ - next_ < 4) [[unlikely]] {
@@ -407,6 +420,29 @@ class Encoder {
    * the Encoder's.
    */
   void put_item(Buffer buffer, uint32_t length, Ddp ddp) noexcept;
+  /**
+   * opaque<> by reference out of several runs of memory, one after the other, as a cache keeps it
+   * in pages: one item, which the peer receives as if it were one run. Everything said of
+   * put_item(MemorySpan) holds for each segment. `segments` itself is copied.
+   *
+   *   std::array<MemorySpan, 256> pages;                   // 1 MiB in pages of 4 KiB
+   *   size_t count = cache.find(file, offset, length, pages);
+   *   out.put_item(std::span(pages).first(count), Ddp::kEligible);
+   *
+   * Segments may have any length and alignment; the XDR pad comes after the last one. Empty ones
+   * count for nothing, and those that continue the one before are joined with it. More than
+   * kMaxItemSegments after that make it fail with kTooManySegments, 4 GiB or more with kLimit. If
+   * no segment is left, the item is empty; if one is left, this is put_item(MemorySpan). Otherwise
+   * the list takes a pool buffer of 16 bytes per segment, until the message is cleared; fails with
+   * kNoMemory if there is none.
+   *
+   * Results move by RDMA Writes that gather the segments. Arguments move in one Read chunk: of one
+   * segment over `shm:` and `iwarp:`, and of a segment for each one here over `verbs:`. If these
+   * are more than the call's header or the server takes (about 90 with the default inline_size),
+   * the call moves as a whole, as a copy in pool buffers. doc/tutorial.md has more.
+   */
+  void put_item(std::span<const MemorySpan> segments, Ddp ddp) noexcept;
+  static constexpr uint32_t kMaxItemSegments = 1024;
   /**
    * opaque<> from another message: by reference if it has at least 4096 bytes that lie in buffers
    * of the Encoder's Memory in a few runs, otherwise a copy as by put_opaque(). Bytes referred to
@@ -490,6 +526,8 @@ class Encoder {
   void copy(const std::byte* from, uint64_t length) noexcept;
   void pad(uint64_t length) noexcept;
   bool put_reference(MemorySpan bytes, Ddp ddp) noexcept;
+  struct Joined;
+  bool join(std::span<const MemorySpan> segments, Joined& joined) noexcept;
   bool can_refer_to(const ItemView& bytes) const noexcept;
 
   std::byte* next_ = nullptr;        // where the next byte goes
