@@ -57,6 +57,7 @@ class CallStatus(enum.IntEnum):
     NO_MEMORY = 17
     INVALID_MEMORY = 18
     INVALID_CALL = 19
+    FULL = 20
 
 
 class AcceptStat(enum.IntEnum):
@@ -201,7 +202,8 @@ ClientOptions = _structure(
     *_same(c_bool, "pad_write_chunks", "one_segment", "reconnect"),
     *_same(c_uint32, "reconnect_first_delay_ms", "reconnect_max_delay_ms", "reconnect_give_up_ms"),
     ("retransmit", c_bool), *_same(c_uint32, "keepalive_ms", "keepalive_patience"), ("keepalive_program", Handle),
-    ("backward_credits", c_uint32), ("backward_chunks", c_bool), ("max_backward_chunk_bytes", c_uint64))
+    ("backward_credits", c_uint32), ("backward_chunks", c_bool), ("max_backward_chunk_bytes", c_uint64),
+    ("max_queued", c_uint32))
 ConnectOptions = _structure("rrdk_connect_options", ("size", c_size_t), ("core", c_int), ("on_state", OnState),
                             ("argument", c_void_p))
 ServerOptions = _structure(
@@ -215,7 +217,7 @@ ServerOptions = _structure(
            "replay_clients", "replay_max_reply", "replay_window_ms"),
     ("replay_always", c_bool), ("replay_total_bytes", c_uint64), ("on_open", OnOpen), ("on_close", OnClose),
     ("connection_argument", c_void_p), ("replay_min_window_ms", c_uint32), ("replay_ipv4_prefix", c_uint8),
-    ("replay_run_unprotected", c_bool))
+    ("replay_run_unprotected", c_bool), ("backward_max_queued", c_uint32))
 ServerLimits = _structure(
     "rrdk_server_limits", ("size", c_size_t),
     *_same(c_uint32, "max_connections", "max_connections_per_client", "first_call_timeout_ms", "idle_timeout_ms",
@@ -345,6 +347,7 @@ HELD = {
     "get_item": (View, Handle, c_uint32),
     "backward_client_caller": (Handle, Handle),
     "caller_alive": (c_bool, Handle),
+    "caller_room": (c_uint32, Handle),
     "call_create": (Handle, Handle),
     "call_begin": (Handle, Handle, Handle, c_uint32),
     "call_set_credential": (c_bool, Handle, Handle),

@@ -106,6 +106,11 @@ class Connection(Object):
         return held.caller_alive(self._caller())
 
     @property
+    def room(self):
+        """How many more calls submit() takes, which Client(max_queued=) bounds."""
+        return held.caller_room(self._caller())
+
+    @property
     def version(self):
         """The version of RPC-over-RDMA in which calls are sent; 0: not known yet."""
         return self._use(lib.connection_version)
@@ -183,8 +188,7 @@ class Call(Handled):
         self._args = self._done = None
         self._results = None  # a weak reference to the decoder, which keeps the call
         self._loans = Loans("the results")
-        self._in_flight = self._is_late = False
-        self._has_results = False
+        self._begun = self._in_flight = self._is_late = self._has_results = False
         self._lent = 0
         self._spans = Spans(connection.runtime.memory)
         self._places = ()  # where the results may be: memory that was offered, which is kept as long
@@ -205,6 +209,7 @@ class Call(Handled):
         self._must_be_idle()
         number = need(program, Program).number_of(procedure)
         self._end_streams()
+        self._begun = True
         self._args = Encoder(held.call_begin(self._handle, program._handle, number), "the arguments", self._spans)
         if timeout_ms is not None:
             held.call_set_timeout_ms(self._handle, _c.number(timeout_ms))
@@ -237,7 +242,8 @@ class Call(Handled):
         held.call_offer_buffer(handle, hand_over(buffer, length, self._spans.memory), length)
 
     def submit(self, done=None):
-        """Sends the call. done(call) is called when it has ended, during a pass of the connection's core."""
+        """Sends the call. done(call) is called when it has ended, during a pass of the connection's core. Raises a
+        CallError if the connection's queue is full (FULL): submit it again later, without beginning it again."""
         self._prepare()
         self._done = done
         key = next(keys)
@@ -268,8 +274,10 @@ class Call(Handled):
         """Waits until the thread that polls has ended the call."""
         ended = self.connection._use(lambda _: lib.call_submit_and_wait(self._handle))
         self._in_flight = False
-        if ended == CallStatus.INVALID_CALL:  # perhaps it was never sent; then the loan does not end by itself
-            take_back(self._lent)
+        if ended in (CallStatus.INVALID_CALL, CallStatus.NO_MEMORY):
+            take_back(self._lent)  # if the call was refused, the loan does not end by itself
+        elif ended == CallStatus.FULL:
+            self._refused()
         elif ended == CallStatus.TIMEOUT:
             # The thread that polls may not have left the call yet; or it does not poll, and never will.
             give_up = time.monotonic() + 1
@@ -333,7 +341,7 @@ class Call(Handled):
 
     def _must_be_begun(self):
         self._must_be_idle()
-        if self._args is None:
+        if not self._begun:
             raise Error(ErrorCode.INVALID_ARGUMENT, "begin() the call first")
 
     def _prepare(self):
@@ -341,7 +349,7 @@ class Call(Handled):
         self._must_be_begun()
         handle = self._handle
         self._args._forget()
-        self._args = None
+        self._begun = False
         self._lent = 0
         if self._spans:
             self._places = self._spans.memories()
@@ -353,8 +361,15 @@ class Call(Handled):
 
     def _refused(self):
         """submit() was refused, so no callback comes: that of the loan does not, either."""
-        self._in_flight = False
+        self._in_flight = self._has_results = False
+        status = held.call_status_of(self._handle)
+        if status == CallStatus.FULL:
+            self._begun = True
+            self._spans.return_from(self._lent)
+            raise CallError(status)
         take_back(self._lent)
+        if status == CallStatus.NO_MEMORY:
+            raise CallError(status)
         raise Error(ErrorCode.SHUTDOWN, "the connection of the call is gone, or this is a child of fork()")
 
     def _end_results(self):
@@ -372,7 +387,7 @@ class Call(Handled):
         self._end_results()
         if self._args is not None:
             self._args._forget()
-            self._args = None
+        self._args, self._begun = None, False
         self._spans.drop()
 
     def _abandon(self):

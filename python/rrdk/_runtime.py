@@ -413,6 +413,11 @@ class Spans:
         _lent[key] = lent
         return key
 
+    def return_from(self, key):
+        """Undoes lend()."""
+        if lent := _lent.pop(key, None):
+            self._spans = lent._spans
+
     def memories(self):
         return {span.memory for span in self._spans}
 

@@ -586,6 +586,32 @@ class Arguments(Both):
             self.call.begin(self.program, 1)
 
 
+class Bounds(Both):
+    def test_a_full_queue_refuses_calls(self):
+        kept = []
+        self.start_both(procedure(kept.append, eligible_args=1), client_options={"max_queued": 0})
+        own = self.memory.allocate(5000)
+        self.call.begin(self.program, 1)
+        self.call.submit()
+        self.assertEqual(self.connection.room, 0)  # a new connection has one credit
+        other = rrdk.Call(self.connection)
+        other.begin(self.program, 1).put_item(own)
+        for submit in (other.submit, other.wait):
+            with self.assertRaises(rrdk.CallError) as caught:
+                submit()
+            self.assertEqual(caught.exception.status, rrdk.CallStatus.FULL)
+            self.assertEqual((other.in_flight, own.lent), (False, 1))
+        self.until(lambda: kept)
+        kept.pop().reply()
+        self.until(lambda: not self.call.in_flight)
+        other.submit()
+        self.until(lambda: kept)
+        self.assertEqual(kept[0].args.get_opaque(), bytes(5000))
+        kept[0].reply()
+        self.until(lambda: not other.in_flight and own.lent == 0)
+        other.results.end()
+
+
 class Watching(Both):
     def test_infos_counters_and_limits(self):
         self.start_both(procedure(lambda call: call.reply()))
