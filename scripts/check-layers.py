@@ -30,7 +30,7 @@ PUBLIC = {
     "connection": "fabric",
     "capture": "observe",
     "xdr": "xdr",
-    "rpc": "rpc", "call_status": "rpc",
+    "rpc": "rpc", "call_status": "rpc", "interceptor": "rpc",
     "rpcbind": "rpcbind", "tcp_call": "rpcbind",
     "version": "proto",
     "binding": "rpc", "nfs3": "rpc",

@@ -20,6 +20,7 @@ PARTS = {
     "Programs": ("rrdk_program", "RPC programs and their procedures"),
     "Who may call": ("rrdk_auth_sys", "credentials and connections"),
     "Calls": ("rrdk_call", "make calls"),
+    "Interceptors": ("rrdk_interceptor", "functions before and after each call"),
     "Clients": ("rrdk_client", "connect to servers"),
     "Servers": ("rrdk_server", "serve RPC programs"),
     "Answering": ("rrdk_server_call", "answer calls"),

@@ -180,6 +180,16 @@ class Borrowed {
   ServerCall call_;
 };
 
+// Numbers that a program cannot mean become the most general refusal.
+AcceptStat accept_stat_of(uint32_t status) noexcept {
+  const bool known = status >= RRDK_ACCEPT_PROG_UNAVAIL && status <= RRDK_ACCEPT_SYSTEM_ERR;
+  return known ? static_cast<AcceptStat>(status) : AcceptStat::kSystemErr;
+}
+AuthStat auth_stat_of(uint32_t reason) noexcept {
+  const bool known = reason > RRDK_AUTH_OK && reason <= RRDK_RPCSEC_GSS_CTXPROBLEM;
+  return known ? static_cast<AuthStat>(reason) : AuthStat::kTooWeak;
+}
+
 // For the function that answers. Empty if the call has been answered, which that function logs.
 ServerCall ending(rrdk_server_call* call) noexcept {
   ServedCall* const context = engine::call_handles.close(reinterpret_cast<uintptr_t>(call));
@@ -194,8 +204,85 @@ void enter(ServerCall call, void* context) {
     return std::move(call).reject(AcceptStat::kSystemErr);
   service::CallAccess::take(std::move(call));
   const auto& program = static_cast<const rrdk_program&>(*taken.service->binding);
-  program.handlers[taken.service->index_of(taken.procedure)](
+  program.handlers[taken.service->index_of(taken.procedure) - taken.service->null_added](
       reinterpret_cast<rrdk_server_call*>(taken.slot->open()), context);
+}
+
+namespace {
+
+// The handle that an interceptor sees; it is no longer valid when that returns.
+class Shown {
+ public:
+  explicit Shown(const ServerCall& call) noexcept {
+    ServedCall& served = service::CallAccess::of(call);
+    if (served.slot != nullptr) [[likely]]
+      handle_ = served.slot->open();
+  }
+  ~Shown() {
+    if (handle_ != 0)
+      engine::call_handles.close(handle_);
+  }
+  Shown(const Shown&) = delete;
+  Shown& operator=(const Shown&) = delete;
+  const rrdk_server_call* get() const noexcept {
+    return reinterpret_cast<const rrdk_server_call*>(handle_);
+  }
+
+ private:
+  uintptr_t handle_ = 0;  // there are too many calls: the functions find none
+};
+
+rrdk_call_identity identity_of(const CallIdentity& i) noexcept {
+  return {.address = i.address,
+          .core = i.core,
+          .program = i.program,
+          .version = i.version,
+          .procedure = i.procedure,
+          .xid = i.xid,
+          .auth_flavor = static_cast<uint32_t>(i.flavor),
+          .credential = i.credential.data(),
+          .credential_length = i.credential.size()};
+}
+
+}  // namespace
+
+Admission ask_before(const ServerCall& call, uint64_t& note, void* context) {
+  const auto& own = *static_cast<const rrdk_service_interceptor*>(context);
+  const Shown shown(call);
+  const rrdk_admission said = own.before(shown.get(), &note, own.context);
+  switch (said.kind) {
+    case RRDK_ENTER:
+      return {};
+    case RRDK_DENY:
+      return Admission::deny(auth_stat_of(said.reason));
+    case RRDK_DROP:
+      return Admission::drop();
+    case RRDK_REJECT:
+      break;
+  }
+  return Admission::reject(accept_stat_of(said.reason));  // and what is no rrdk_admission_kind
+}
+
+void tell_after(const ServerCall& call, const CallOutcome& outcome, uint64_t note, void* context) {
+  const auto& own = *static_cast<const rrdk_service_interceptor*>(context);
+  const Shown shown(call);
+  own.after(shown.get(), static_cast<rrdk_call_status>(outcome.status),
+            static_cast<uint32_t>(outcome.auth_stat), note, own.context);
+}
+
+CallStatus ask_before_call(const CallIdentity& call, uint64_t& note, void* context) {
+  const auto& own = *static_cast<const rrdk_call_interceptor*>(context);
+  const rrdk_call_identity identity = identity_of(call);
+  const rrdk_call_status said = own.before(&identity, &note, own.context);
+  return knows(said, RRDK_CALL_FULL) ? static_cast<CallStatus>(said) : CallStatus::kCancelled;
+}
+
+void tell_after_call(const CallIdentity& call, const CallOutcome& outcome, uint64_t note,
+                     void* context) {
+  const auto& own = *static_cast<const rrdk_call_interceptor*>(context);
+  const rrdk_call_identity identity = identity_of(call);
+  own.after(&identity, static_cast<rrdk_call_status>(outcome.status),
+            static_cast<uint32_t>(outcome.auth_stat), note, own.context);
 }
 
 }  // namespace rrdk::c
@@ -316,8 +403,7 @@ void rrdk_server_call_reply_after(rrdk_server_call* call, uint64_t delay_ns) {
 }
 
 void rrdk_server_call_reject(rrdk_server_call* call, uint32_t status) {
-  const bool known = status >= RRDK_ACCEPT_PROG_UNAVAIL && status <= RRDK_ACCEPT_SYSTEM_ERR;
-  c::ending(call).reject(known ? static_cast<AcceptStat>(status) : AcceptStat::kSystemErr);
+  c::ending(call).reject(c::accept_stat_of(status));
 }
 
 void rrdk_server_call_reject_versions(rrdk_server_call* call, uint32_t low, uint32_t high) {
@@ -325,8 +411,7 @@ void rrdk_server_call_reject_versions(rrdk_server_call* call, uint32_t low, uint
 }
 
 void rrdk_server_call_deny(rrdk_server_call* call, uint32_t reason) {
-  const bool known = reason > RRDK_AUTH_OK && reason <= RRDK_RPCSEC_GSS_CTXPROBLEM;
-  c::ending(call).deny(known ? static_cast<AuthStat>(reason) : AuthStat::kTooWeak);
+  c::ending(call).deny(c::auth_stat_of(reason));
 }
 
 void rrdk_server_call_drop(rrdk_server_call* call) {

@@ -40,7 +40,9 @@ rrdk_client_options client_defaults() {
           .backward_credits = d.backward_credits,
           .backward_chunks = d.version2.backward_chunks,
           .max_backward_chunk_bytes = d.version2.max_backward_chunk_bytes,
-          .max_queued = d.max_queued};
+          .max_queued = d.max_queued,
+          .interceptor = {},
+          .service_interceptor = {}};
 }
 
 ClientOptions options_of(const rrdk_client_options& o) {
@@ -71,7 +73,9 @@ ClientOptions options_of(const rrdk_client_options& o) {
                        .max_receive_size = o.max_receive_size,
                        .backward_chunks = o.backward_chunks,
                        .max_backward_chunk_bytes = o.max_backward_chunk_bytes},
-          .max_queued = o.max_queued};
+          .max_queued = o.max_queued,
+          .interceptor = interceptor_of(o.interceptor),
+          .service_interceptor = interceptor_of(o.service_interceptor)};
 }
 
 Result<void> check(const rrdk_client_options& o) {

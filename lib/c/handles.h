@@ -319,6 +319,15 @@ rrdk_connection_info info_of(const ConnectionInfo& info) noexcept;
 rrdk_receive_sizes sizes_of(const ReceiveSizes& sizes) noexcept;
 Result<AuthSys> auth_sys_of(const rrdk_auth_sys& identity);
 Service service_of(const rrdk_program& program, void* context) noexcept;
+// The library's interceptors for those of a C program; null if these are empty. They live on, since
+// nothing tells when the last connection is gone.
+const ServiceInterceptor* interceptor_of(const rrdk_service_interceptor& given);
+const CallInterceptor* interceptor_of(const rrdk_call_interceptor& given);
+Admission ask_before(const ServerCall& call, uint64_t& note, void* context);
+void tell_after(const ServerCall& call, const CallOutcome& outcome, uint64_t note, void* context);
+CallStatus ask_before_call(const CallIdentity& call, uint64_t& note, void* context);
+void tell_after_call(const CallIdentity& call, const CallOutcome& outcome, uint64_t note,
+                     void* context);
 // The handler that the library has for each procedure of a C program: it enters the program's own.
 void enter(ServerCall call, void* context);
 

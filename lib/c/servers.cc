@@ -1,5 +1,9 @@
 // Servers from C, and the programs that they serve: a table, from which the library's binding and
 // its procedures are made.
+#include <algorithm>
+#include <deque>
+#include <mutex>
+
 #include "base/lifetime.h"
 #include "c/handles.h"
 
@@ -88,6 +92,43 @@ Result<std::unique_ptr<rrdk_program>> make(const rrdk_program_options* given) {
 
 }  // namespace
 
+namespace {
+
+// One object for each different interceptor, which refers to what the program gave.
+template <typename Cpp, typename Given>
+const Cpp* kept(const Given& given, decltype(Cpp::before) before, decltype(Cpp::after) after) {
+  struct Both {
+    Given given;
+    Cpp interceptor;
+  };
+  if (given.before == nullptr && given.after == nullptr)
+    return nullptr;
+  static std::mutex mutex;
+  static auto& all = *new std::deque<Both>;
+  const std::lock_guard lock(mutex);
+  auto found = std::ranges::find_if(all, [&](const Both& one) {
+    return one.given.before == given.before && one.given.after == given.after &&
+           one.given.context == given.context;
+  });
+  if (found != all.end())
+    return &found->interceptor;
+  Both& made = all.emplace_back(Both{given, {}});
+  made.interceptor = {.before = given.before != nullptr ? before : nullptr,
+                      .after = given.after != nullptr ? after : nullptr,
+                      .context = &made.given};
+  return &made.interceptor;
+}
+
+}  // namespace
+
+const ServiceInterceptor* interceptor_of(const rrdk_service_interceptor& given) {
+  return kept<ServiceInterceptor>(given, ask_before, tell_after);
+}
+
+const CallInterceptor* interceptor_of(const rrdk_call_interceptor& given) {
+  return kept<CallInterceptor>(given, ask_before_call, tell_after_call);
+}
+
 Service service_of(const rrdk_program& program, void* context) noexcept {
   program.note_use();
   return {.binding = &program, .procedures = program.served, .context = context};
@@ -132,7 +173,9 @@ rrdk_server_options server_defaults() {
           .replay_min_window_ms = d.replay.min_window_ms,
           .replay_ipv4_prefix = d.replay.ipv4_prefix,
           .replay_run_unprotected = d.replay.run_unprotected,
-          .backward_max_queued = d.backward_max_queued};
+          .backward_max_queued = d.backward_max_queued,
+          .interceptor = {},
+          .backward_interceptor = {}};
 }
 
 Result<void> ask_on_open(ServerConnection& connection, void* argument) {
@@ -189,7 +232,9 @@ ServerOptions options_of(const rrdk_server_options& o, rrdk_server& server) {
           .version2 = {.properties = o.properties,
                        .max_receive_size = o.max_receive_size,
                        .backward_chunks = o.backward_chunks},
-          .backward_max_queued = o.backward_max_queued};
+          .backward_max_queued = o.backward_max_queued,
+          .interceptor = interceptor_of(o.interceptor),
+          .backward_interceptor = interceptor_of(o.backward_interceptor)};
 }
 
 rrdk_server_limits limits_of(const ServerLimits& l) {

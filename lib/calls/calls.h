@@ -18,6 +18,7 @@
 #include "engine/connection.h"
 #include "rpc/headers_datapath.h"
 #include "rrdk/call.h"
+#include "rrdk/interceptor.h"
 #include "runtime/link.h"
 #include "runtime/open_device.h"
 #include "runtime/poll_core.h"
@@ -142,9 +143,8 @@ struct Call::Impl : engine::OutgoingCall, runtime::WorkItem {
   Encoder& refuse_begin() noexcept;
   bool refuse_credential() noexcept;
   bool refuse_submit() noexcept;
-  // For a call that is not begun, or has a Caller that is not open(): whether it is submitted.
-  bool submit_at_gate() noexcept;
-  void finish_arguments() noexcept;
+  bool pass_gate() noexcept;
+  bool submit_unfinished() noexcept;
   void refuse_retired() noexcept;
   void refuse_in_child() noexcept;
 
@@ -191,18 +191,21 @@ struct Call::Impl : engine::OutgoingCall, runtime::WorkItem {
   uint32_t growth = 0;              // of the transformed reply
   uint32_t num_rooms = 0;           // offered, in chunks->results
   uint32_t num_spans = 0;           // of these, in chunks->spans
+  uint32_t waits_given_up = 0;      // see `ends`
   bool has_own_credential = false;  // else the caller's
   bool binding_ok = false;
-  bool transformed = false;               // forbid_ddp()
-  bool has_place = false;                 // in its caller's bound; deliver() gives it back
-  CallStatus bad_room = CallStatus::kOk;  // why it cannot be sent with the memory that was offered
+  bool transformed = false;  // forbid_ddp()
+  bool has_place = false;    // in its caller's bound; deliver() gives it back
+  bool intercepted = false;  // deliver() tells its caller's interceptor
+  // Why it is not sent: the memory that was offered, or the interceptor.
+  CallStatus bad_room = CallStatus::kOk;
   Cancel cancelling;
   Farewell farewell;
   // For submit_and_wait(), alternately: a wait that gives up leaves its CallEnd to the callback,
   // which the core may be about to run, and the next wait uses the other one. A call cannot be
   // submitted before the callback of its last submission but one has returned.
   std::array<CallEnd, 2> ends;
-  uint32_t waits_given_up = 0;
+  uint64_t note = 0;  // of the interceptor
   CallEnd& end() noexcept { return ends[waits_given_up % ends.size()]; }
   std::unique_ptr<Refused> refused;
 };
@@ -225,6 +228,7 @@ struct Defaults {
   uint64_t max_call;
   uint32_t credits = 0;
   uint32_t max_queued = UINT32_MAX;  // no bound
+  CallInterceptor interceptor = {};
 };
 
 // A call of procedure 0.
@@ -264,7 +268,7 @@ struct Caller::Impl {
       : runtime(runtime_in),
         memory(runtime_in.memory),
         defaults(defaults_in),
-        gate_(defaults_in.max_queued != UINT32_MAX ? kBounded : 0),
+        gate_(gate_for(defaults_in)),
         runtime_use_(std::in_place, runtime_in),
         core_(core),
         device_(device),
@@ -324,6 +328,8 @@ struct Caller::Impl {
   bool take_place(Call::Impl& call) noexcept;
   // The call cannot be made for want of memory. Returns true if others may give some back.
   bool may_wait_for_memory(Call::Impl& call) noexcept;
+  // Asks the interceptor, if there is one, about a call that submit() takes.
+  void ask_interceptor(Call::Impl& call) noexcept;
 
   // Whether a submitted call has no deadline yet. The core's thread.
   bool has_untimed() const noexcept {
@@ -413,6 +419,7 @@ struct Caller::Impl {
   void end_failing() noexcept;
   CallStatus ended_status(Call::Impl& call) noexcept;
   void end_extras(Call::Impl& call) noexcept;
+  void tell_interceptor(Call::Impl& call) noexcept;
   bool is_bounded() const noexcept {
     return (gate_.load(std::memory_order_relaxed) & kBounded) != 0;
   }
@@ -436,6 +443,13 @@ struct Caller::Impl {
   // Why submit() has more to do than to submit: bits.
   static constexpr uint8_t kRetired = 1;
   static constexpr uint8_t kBounded = 2;
+  static constexpr uint8_t kIntercepted = 4;
+  static uint8_t gate_for(const calls::Defaults& defaults) noexcept {
+    const bool is_intercepted =
+        defaults.interceptor.before != nullptr || defaults.interceptor.after != nullptr;
+    return static_cast<uint8_t>((defaults.max_queued != UINT32_MAX ? kBounded : 0) |
+                                (is_intercepted ? kIntercepted : 0));
+  }
   std::atomic<uint8_t> gate_;
   std::optional<runtime::RuntimeUse> runtime_use_;
   runtime::PollCore& core_;

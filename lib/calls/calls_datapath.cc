@@ -217,33 +217,41 @@ void Call::Impl::plan_reply() noexcept {
   reply_planned = binding_ok && !transformed && num_rooms == 0 && variable_reply == 0;
 }
 
-[[gnu::always_inline]] inline void Call::Impl::finish_arguments() noexcept {
-  begun = false;
-  args->finish_here();
-  const bool is_fine = reply_planned && args->ok() && !message.borrows();
-  status = is_fine ? CallStatus::kOk : check();
-  if (!reply_planned) [[unlikely]]
-    plan_reply();
-  args->fail();  // discards what may be written after this
+// For a call that submit() does not simply take. Returns false if it is not taken.
+bool Call::Impl::pass_gate() noexcept {
+  if (!begun || caller.retired() || base::forked || !caller.take_place(*this))
+    return false;
+  const bool lacks_memory =
+      args->fault() == EncoderFault::kNoMemory || bad_room == CallStatus::kNoMemory;
+  if (lacks_memory && caller.may_wait_for_memory(*this)) {
+    status = CallStatus::kNoMemory;
+    return false;
+  }
+  caller.ask_interceptor(*this);
+  return true;
 }
 
-[[gnu::noinline]] bool Call::Impl::submit_at_gate() noexcept {
-  if (!begun || caller.retired() || base::forked) {
-    status = CallStatus::kInvalidCall;
-    return refuse_submit();
-  }
-  if (!caller.take_place(*this))
-    return false;
-  finish_arguments();
-  return status != CallStatus::kNoMemory || !caller.may_wait_for_memory(*this);
+// For the others. Returns true if the call ends with kInvalidCall.
+bool Call::Impl::submit_unfinished() noexcept {
+  if (begun && !caller.retired() && !base::forked)
+    return false;  // there is no room
+  status = CallStatus::kInvalidCall;
+  return refuse_submit();
 }
 
 bool Call::submit(Completion completion, void* argument) noexcept {
   Impl& c = *impl_;
-  if (c.begun && c.caller.open() && !base::forked) [[likely]]
-    c.finish_arguments();
-  else if (!c.submit_at_gate())
+  if ((c.begun && c.caller.open() && !base::forked) || c.pass_gate()) [[likely]] {
+    c.begun = false;
+    c.args->finish_here();
+    const bool is_fine = c.reply_planned && c.args->ok() && !c.message.borrows();
+    c.status = is_fine ? CallStatus::kOk : c.check();
+    if (!c.reply_planned) [[unlikely]]
+      c.plan_reply();
+    c.args->fail();  // discards what may be written after this
+  } else if (!c.submit_unfinished()) {
     return false;
+  }
   bool wanted = completion != nullptr && !c.abandoned.load(std::memory_order_relaxed);
   c.completion.store(wanted ? completion : no_callback, std::memory_order_relaxed);
   c.argument = argument;
@@ -492,10 +500,60 @@ runtime::CalledProgram* Caller::Impl::note_called(engine::StageRecord& stages,
 void Caller::Impl::end_extras(Call::Impl& call) noexcept {
   if (auto* const released = std::exchange(call.released, nullptr))
     released(call.released_argument);
-  if (!std::exchange(call.has_place, false))
+  if (std::exchange(call.has_place, false)) {
+    outstanding_.fetch_sub(1, std::memory_order_seq_cst);
+    note_room();
+  }
+  if (std::exchange(call.intercepted, false))
+    tell_interceptor(call);
+}
+
+namespace {
+
+CallIdentity identity_of(const Call::Impl& call) noexcept {
+  const Caller::Impl& caller = call.caller;
+  CallIdentity identity = {.address = caller.address().c_str(),
+                           .core = caller.core().index(),
+                           .program = call.program,
+                           .version = call.version,
+                           .procedure = call.procedure.load(std::memory_order_relaxed)};
+  if (call.credential == nullptr)
+    return identity;
+  // The flavour and the length, then the body (RFC 5531 section 8.2).
+  const std::span<const std::byte> bytes = call.credential->bytes();
+  identity.flavor = static_cast<AuthFlavor>(xdr::load_u32(bytes.data()));
+  identity.credential = bytes.subspan(8, xdr::load_u32(bytes.data() + 4));
+  return identity;
+}
+
+}  // namespace
+
+void Caller::Impl::ask_interceptor(Call::Impl& call) noexcept {
+  if ((gate_.load(std::memory_order_relaxed) & kIntercepted) == 0)
     return;
-  outstanding_.fetch_sub(1, std::memory_order_seq_cst);
-  note_room();
+  const CallInterceptor& its = defaults.interceptor;
+  call.note = 0;
+  call.has_extras = call.intercepted = true;
+  if (its.before == nullptr)
+    return;
+  const CallStatus said = its.before(identity_of(call), call.note, its.context);
+  if (said == CallStatus::kOk)
+    return;
+  call.bad_room = said == CallStatus::kFull ? CallStatus::kCancelled : said;
+  call.reply_planned = false;  // so that submit() looks
+}
+
+void Caller::Impl::tell_interceptor(Call::Impl& call) noexcept {
+  const CallInterceptor& its = defaults.interceptor;
+  if (its.after == nullptr)
+    return;
+  CallIdentity identity = identity_of(call);
+  if (call.sent || call.resend || call.mended)
+    identity.xid = call.xid;
+  CallOutcome outcome = {.status = call.status};
+  if (call.status == CallStatus::kAuthError)
+    outcome.auth_stat = call.reply_header.auth_stat;
+  its.after(identity, outcome, call.note, its.context);
 }
 
 // The only place where a call ends. The callback may begin the call again or destroy its Call; the

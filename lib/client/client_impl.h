@@ -177,11 +177,17 @@ class ClientLink;
 
 struct Client::Impl {
   Impl(Runtime::Impl& runtime_in, const ClientOptions& options_in)
-      : runtime_use(runtime_in), runtime(runtime_in), options(options_in) {}
+      : runtime_use(runtime_in),
+        runtime(runtime_in),
+        options(options_in),
+        interceptor(options_in.interceptor != nullptr ? *options_in.interceptor
+                                                      : CallInterceptor{}),
+        services(options_in.service_interceptor) {}
 
   const runtime::RuntimeUse runtime_use;
   Runtime::Impl& runtime;
   const ClientOptions options;
+  const CallInterceptor interceptor;  // `options` may refer to what is gone
   client::VersionMemory versions{options.version2.version_memory_ms};
   service::ServiceTable services;  // only read after the first connect()
   std::atomic<bool> connected = false;

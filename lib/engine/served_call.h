@@ -153,12 +153,16 @@ struct ServedCall : base::WorkItem, base::Timer {
   // Few calls touch the members below.
   // of a call that must run only once; null: it need not, or no longer needs to
   service::OnceRecord* replay = nullptr;
-  ServedCall* next_waiter = nullptr;
+  union {
+    ServedCall* next_waiter = nullptr;  // a call that waits for the one that it repeats
+    uint64_t note;                      // of the interceptor, for a call that is entered
+  };
   base::Links<ServedCall> waiting;  // in the dispatcher's list of delayed calls, or of waiting ones
   base::Handles<ServedCall>::Slot* slot = nullptr;  // for programs in C; null: there are too many
   uint32_t low = 0, high = 0;  // PROG_MISMATCH: the versions that are reported to the client
   bool plain = false;          // its handler runs in a burst of plain calls,
   bool answered = false;       // and has answered it
+  bool intercepted = false;    // its interceptor is to be told of its end
   bool is_early = false;       // among the first calls of its connection that must run only once
   uint16_t reads_posted = 0;   // not yet completed
   uint16_t item_chunks = 0;    // distinct Positions other than zero (V1-LONG-11)

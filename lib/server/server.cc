@@ -48,6 +48,10 @@ Server::Impl::Impl(Runtime::Impl& runtime_in, const ServerOptions& options_in)
     : runtime_use(runtime_in),
       runtime(runtime_in),
       options(options_in),
+      services(options_in.interceptor),
+      backward_interceptor(options_in.backward_interceptor != nullptr
+                               ? *options_in.backward_interceptor
+                               : CallInterceptor{}),
       now_allowed{.max_connections = options_in.max_connections,
                   .max_connections_per_client = options_in.max_connections_per_client,
                   .first_call_timeout_ms = options_in.first_call_timeout_ms,
@@ -59,7 +63,7 @@ Server::Impl::Impl(Runtime::Impl& runtime_in, const ServerOptions& options_in)
       cores_(runtime_in.cores.size()),
       links_(runtime_in.cores.size()) {
   if (options.rfc5666.enabled)  // the first service, so it cannot conflict with another
-    std::ignore = services.add(server::config_service(options.rfc5666));
+    std::ignore = services.add(server::config_service(options.rfc5666), /*by_library=*/true);
 }
 
 Result<void> Server::Impl::add_service(const Service& service) {

@@ -108,6 +108,7 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   Runtime::Impl& runtime;
   const ServerOptions options;
   service::ServiceTable services;
+  const CallInterceptor backward_interceptor;  // `options` may refer to what is gone
   // The limits in `options`, as changed by set_limits() since.
   struct Limits {
     std::atomic<uint32_t> max_connections, max_connections_per_client, first_call_timeout_ms,

@@ -101,7 +101,8 @@ void ServerLink::open_way_back() {
                       .inline_size = options.inline_size,
                       .max_call = options.max_call,
                       .credits = options.backward_credits,
-                      .max_queued = options.backward_max_queued},
+                      .max_queued = options.backward_max_queued,
+                      .interceptor = server_.backward_interceptor},
       server_.backward_clients);
   back_ = impl.get();
   backward_ = BackwardClient::Impl::make(std::move(impl));

@@ -30,6 +30,8 @@ class Dispatcher;
 
 // What a Dispatcher records about a call that must run only once; each kind has its own type.
 struct OnceRecord {};
+// That of an intercepted call which may run twice: so send() has one test for both.
+inline constinit OnceRecord intercepted_only;
 
 // How a call ends.
 enum class Answer : uint8_t { kResults, kReject, kMismatch, kDeny, kTransportError, kDrop };
@@ -121,6 +123,8 @@ class Dispatcher : public ServerConnection {
   void release_delayed() noexcept;
   // Called by a worker at the beginning of a call that is counted.
   void note_entered() noexcept;
+  // Called in the burst of plain calls when an intercepted call has been answered.
+  void end_intercepted_plain(ServedCall& call) noexcept;
 
  protected:
   virtual ~Dispatcher() { close_handle(); }
@@ -135,6 +139,8 @@ class Dispatcher : public ServerConnection {
   void note_decoded(ServedCall& call) noexcept;
   void restart_reply(ServedCall& call) noexcept;
   bool has_good_results(const ServedCall& call) noexcept;
+  void end_watched(ServedCall& call, bool whole) noexcept;
+  void tell_interceptor(ServedCall& call, bool whole) noexcept;
   // Starts counting calls that are given to workers. Must be called before there are any.
   void count_entries() { entries_ = std::make_unique<WorkerEntries>(); }
   // Returns true if no handler of a call that has come is still to be entered. Otherwise the link

@@ -158,7 +158,7 @@ void Dispatcher::send(ServedCall& call) noexcept {
   if (call.counters != nullptr) [[likely]]
     count(call);
   if (call.replay != nullptr) [[unlikely]]
-    end_once(call, whole);
+    end_watched(call, whole);
   // The engine may use the record for another call once it has the answer.
   ProcedureCounters* const counters = call.counters;
   const engine::StageRecord* const stages = call.stages;  // the core's, so it stays valid
@@ -180,6 +180,16 @@ void Dispatcher::send(ServedCall& call) noexcept {
     counters->calls_in_progress.take_one();
   }
   link_.core().mark_dirty(link_);
+}
+
+// What only calls have that must run once, or that are intercepted.
+void Dispatcher::end_watched(ServedCall& call, bool whole) noexcept {
+  if (call.intercepted)
+    tell_interceptor(call, whole);
+  if (call.replay == &intercepted_only)
+    call.replay = nullptr;
+  else
+    end_once(call, whole);
 }
 
 void Dispatcher::count(const ServedCall& call) noexcept {

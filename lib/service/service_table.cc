@@ -72,9 +72,25 @@ Result<void> fill(const Service& service, std::vector<Procedure>& procedures) {
   return {};
 }
 
+// The interceptor sees the calls of NULL as well.
+void intercept(const ServiceInterceptor& interceptor, ServiceEntry& entry) {
+  std::vector<Procedure>& procedures = entry.procedures;
+  entry.null_added = procedures.empty() || procedures.front().number != 0;
+  if (entry.null_added)
+    procedures.insert(procedures.begin(), {.number = 0, .handler = [](ServerCall call, void*) {
+                                             std::move(call).reply();
+                                           }});
+  entry.intercepted.reserve(procedures.size());
+  for (Procedure& procedure : procedures) {
+    entry.intercepted.push_back({procedure.handler, procedure.context, &interceptor});
+    procedure.handler = enter_intercepted;
+    procedure.context = &entry.intercepted.back();
+  }
+}
+
 }  // namespace
 
-Result<void> ServiceTable::add(const Service& service) {
+Result<void> ServiceTable::add(const Service& service, bool by_library) {
   if (service.binding == nullptr)
     return fail(Errc::kInvalidArgument, "a service needs a binding");
   if (auto checked = check(*service.binding); !checked)
@@ -83,6 +99,8 @@ Result<void> ServiceTable::add(const Service& service) {
   entry->binding = service.binding;
   if (auto filled = fill(service, entry->procedures); !filled)
     return filled;
+  if (!by_library && (interceptor_.before != nullptr || interceptor_.after != nullptr))
+    intercept(interceptor_, *entry);
   entry->told = std::make_unique<std::atomic<uint8_t>[]>(entry->procedures.size());
   std::lock_guard lock(mutex_);
   auto at = std::ranges::lower_bound(entries_, key(entry), {}, key);

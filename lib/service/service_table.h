@@ -17,6 +17,7 @@
 #include "base/count.h"
 #include "base/rcu.h"
 #include "engine/stage_log_datapath.h"
+#include "rrdk/interceptor.h"
 #include "rrdk/procedure_stats.h"
 #include "rrdk/service.h"
 
@@ -60,10 +61,20 @@ constexpr size_t kMistakes = 0
 #include "rrdk/counter_table.h"
     ;
 
+// A procedure's own handler, behind the one that asks the interceptor.
+struct InterceptedHandler {
+  Handler handler;
+  void* context;
+  const ServiceInterceptor* interceptor;
+};
+
 // A service of one version of a program.
 struct ServiceEntry {
   const Binding* binding = nullptr;
   std::vector<Procedure> procedures = {};  // in ascending order, each with its context
+  // With an interceptor, which each of the procedures has as its handler: their own ones.
+  std::vector<InterceptedHandler> intercepted = {};
+  bool null_added = false;  // the table lacks NULL, and the first of the procedures is NULL
   // For each procedure, a bit for each Mistake that has been logged.
   std::unique_ptr<std::atomic<uint8_t>[]> told = {};
   // For each core, the counters of each procedure, and then those of NULL if the table lacks it.
@@ -97,7 +108,9 @@ class ServiceTable {
     const ServiceEntry* entry;  // with kNoVersion: the entry of another version
   };
 
-  ServiceTable() = default;
+  // Copies the interceptor; null: none.
+  explicit ServiceTable(const ServiceInterceptor* interceptor = nullptr) noexcept
+      : interceptor_(interceptor != nullptr ? *interceptor : ServiceInterceptor{}) {}
   ServiceTable(const ServiceTable&) = delete;
   ServiceTable& operator=(const ServiceTable&) = delete;
 
@@ -106,8 +119,8 @@ class ServiceTable {
   Found find(uint32_t program, uint32_t version) const noexcept;
   uint64_t edition() const noexcept { return edition_.load(std::memory_order_acquire); }
 
-  // One thread at a time. Errors: kInvalidArgument.
-  Result<void> add(const Service& service);
+  // One thread at a time. `by_library`: without the interceptor. Errors: kInvalidArgument.
+  Result<void> add(const Service& service, bool by_library = false);
   // A service that calls no longer find. When the grace period is over, and no worker runs the
   // entry (WorkerPool::runs()), none of its handlers runs.
   struct Withdrawn {
@@ -146,6 +159,7 @@ class ServiceTable {
   // Tells the program's entries which versions there are; zeros: none.
   std::pair<uint32_t, uint32_t> set_versions(uint32_t program);
 
+  const ServiceInterceptor interceptor_;
   mutable std::mutex mutex_;  // cores do not take it
   size_t cores_ = 0;
   std::vector<std::unique_ptr<ServiceEntry>> entries_;  // in ascending order of program and version
@@ -155,5 +169,8 @@ class ServiceTable {
   alignas(64) std::atomic<const Entries*> published_ = nullptr;
   std::atomic<uint64_t> edition_ = 0;
 };
+
+// The handler of procedures with an interceptor; `context` is its InterceptedHandler.
+void enter_intercepted(ServerCall call, void* context);
 
 }  // namespace rrdk::service

@@ -194,6 +194,8 @@ ConnectionInfo = _structure(
 TransportError = _structure(
     "rrdk_transport_error", ("size", c_size_t),
     *_same(c_uint32, "version", "code", "low", "high", "maximum", "write_chunk", "length"))
+# Of either kind; the module sets none.
+Interceptor = _structure("rrdk_call_interceptor", *_same(c_void_p, "before", "after", "context"))
 ClientOptions = _structure(
     "rrdk_client_options", ("size", c_size_t), *_same(Enum, "version", "draft"),
     *_same(c_uint32, "version_memory_ms", "credits", "inline_size"), ("properties", c_bool),
@@ -203,7 +205,7 @@ ClientOptions = _structure(
     *_same(c_uint32, "reconnect_first_delay_ms", "reconnect_max_delay_ms", "reconnect_give_up_ms"),
     ("retransmit", c_bool), *_same(c_uint32, "keepalive_ms", "keepalive_patience"), ("keepalive_program", Handle),
     ("backward_credits", c_uint32), ("backward_chunks", c_bool), ("max_backward_chunk_bytes", c_uint64),
-    ("max_queued", c_uint32))
+    ("max_queued", c_uint32), ("interceptor", Interceptor), ("service_interceptor", Interceptor))
 ConnectOptions = _structure("rrdk_connect_options", ("size", c_size_t), ("core", c_int), ("on_state", OnState),
                             ("argument", c_void_p))
 ServerOptions = _structure(
@@ -217,7 +219,8 @@ ServerOptions = _structure(
            "replay_clients", "replay_max_reply", "replay_window_ms"),
     ("replay_always", c_bool), ("replay_total_bytes", c_uint64), ("on_open", OnOpen), ("on_close", OnClose),
     ("connection_argument", c_void_p), ("replay_min_window_ms", c_uint32), ("replay_ipv4_prefix", c_uint8),
-    ("replay_run_unprotected", c_bool), ("backward_max_queued", c_uint32))
+    ("replay_run_unprotected", c_bool), ("backward_max_queued", c_uint32), ("interceptor", Interceptor),
+    ("backward_interceptor", Interceptor))
 ServerLimits = _structure(
     "rrdk_server_limits", ("size", c_size_t),
     *_same(c_uint32, "max_connections", "max_connections_per_client", "first_call_timeout_ms", "idle_timeout_ms",

@@ -35,6 +35,10 @@ TEST_P(C, CallsBeyondTheBound) {
   expect(calls_beyond_the_bound);
 }
 
+TEST_P(C, CallsThatAreWatched) {
+  expect(calls_that_are_watched);
+}
+
 TEST_P(C, CallsInTheOtherDirection) {
   expect(calls_in_the_other_direction);
 }

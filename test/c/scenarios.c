@@ -430,6 +430,100 @@ const char* calls_beyond_the_bound(const char* uri) {
   return end_world(&w);
 }
 
+/* What the interceptors of both ends have seen. */
+struct watched {
+  int asked, ended, made, over;
+  uint32_t procedure, xid, made_xid, auth_stat;
+  rrdk_call_status status, over_status;
+  uint64_t note;
+  bool right;
+};
+
+static rrdk_admission admit_call(const rrdk_server_call* call, uint64_t* note, void* context) {
+  struct watched* w = context;
+  rrdk_auth_sys user;
+  ++w->asked;
+  *note = 7;
+  w->right = rrdk_server_call_program(call) == PROGRAM && rrdk_server_call_auth_sys(call, &user) &&
+             user.uid == 42;
+  const uint32_t procedure = rrdk_server_call_procedure(call);
+  const rrdk_admission answer = {procedure == WHO     ? RRDK_DENY
+                                 : procedure == WORDS ? RRDK_REJECT
+                                                      : RRDK_ENTER,
+                                 procedure == WHO ? RRDK_AUTH_TOOWEAK : RRDK_ACCEPT_SYSTEM_ERR};
+  return answer;
+}
+
+static void note_end(const rrdk_server_call* call, rrdk_call_status status, uint32_t auth_stat,
+                     uint64_t note, void* context) {
+  struct watched* w = context;
+  ++w->ended;
+  w->procedure = rrdk_server_call_procedure(call);
+  w->xid = rrdk_server_call_xid(call);
+  w->status = status;
+  w->auth_stat = auth_stat;
+  w->note = note;
+}
+
+static rrdk_call_status ask_to_make(const rrdk_call_identity* call, uint64_t* note, void* context) {
+  struct watched* w = context;
+  ++w->made;
+  *note = call->procedure;
+  return call->procedure == TWICE ? RRDK_CALL_AUTH_ERROR : RRDK_CALL_OK;
+}
+
+static void note_made(const rrdk_call_identity* call, rrdk_call_status status, uint32_t auth_stat,
+                      uint64_t note, void* context) {
+  struct watched* w = context;
+  (void)auth_stat;
+  if (note == call->procedure && call->program == PROGRAM && call->auth_flavor == 1 &&
+      call->credential_length != 0 && call->address[0] != '\0')
+    ++w->over;
+  w->made_xid = call->xid;
+  w->over_status = status;
+}
+
+const char* calls_that_are_watched(const char* uri) {
+  struct world w;
+  struct watched seen = {0};
+  rrdk_server_options server;
+  rrdk_client_options client;
+  rrdk_server_options_init(&server, sizeof server);
+  rrdk_client_options_init(&client, sizeof client);
+  CHECK(server.interceptor.before == NULL && client.interceptor.after == NULL);
+  server.interceptor = (rrdk_service_interceptor){admit_call, note_end, &seen};
+  client.interceptor = (rrdk_call_interceptor){ask_to_make, note_made, &seen};
+  BEGIN(begin_world_with(&w, uri, &server, &client));
+  CHECK_OK(rrdk_connect(w.client, w.uri, NULL, &w.connection, &error));
+  const rrdk_auth_sys user = {.uid = 42};
+  CHECK_OK(rrdk_caller_set_auth_sys(rrdk_connection_caller(w.connection), &user, &error));
+  w.call = rrdk_call_create(rrdk_connection_caller(w.connection));
+  const struct {
+    uint32_t procedure;
+    rrdk_call_status status;
+    uint32_t auth_stat;
+  } cases[] = {{NULLPROC, RRDK_CALL_OK, 0},
+               {ECHO, RRDK_CALL_OK, 0},
+               {WHO, RRDK_CALL_AUTH_ERROR, RRDK_AUTH_TOOWEAK},
+               {WORDS, RRDK_CALL_SYSTEM_ERR, 0}};
+  for (int i = 0; i < 8; ++i) {
+    const uint32_t procedure = cases[i % 4].procedure;
+    rrdk_encoder* args = rrdk_call_begin(w.call, w.program, procedure);
+    if (procedure == ECHO)
+      rrdk_put_opaque(args, "abc", 3);
+    CHECK(run(&w) == cases[i % 4].status);
+    UNTIL(&w, seen.ended == i + 1);
+    CHECK(seen.asked == i + 1 && seen.made == i + 1 && seen.over == i + 1 && seen.right);
+    CHECK(seen.procedure == procedure && seen.xid == seen.made_xid && seen.note == 7);
+    CHECK(seen.status == cases[i % 4].status && seen.auth_stat == cases[i % 4].auth_stat);
+    CHECK(seen.over_status == seen.status);
+  }
+  rrdk_call_begin(w.call, w.program, TWICE);
+  CHECK(run(&w) == RRDK_CALL_AUTH_ERROR && !rrdk_call_sent(w.call));
+  CHECK(seen.ended == 8 && seen.over == 9 && seen.made_xid == 0);
+  return end_world(&w);
+}
+
 const char* calls_in_the_other_direction(const char* uri) {
   struct world w;
   rrdk_server_options options;

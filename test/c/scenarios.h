@@ -9,6 +9,7 @@ extern "C" {
 const char* calls_of_all_kinds(const char* uri);
 const char* answers_from_another_thread(const char* uri);
 const char* calls_beyond_the_bound(const char* uri);
+const char* calls_that_are_watched(const char* uri);
 const char* calls_in_the_other_direction(const char* uri);
 const char* calls_that_do_not_succeed(const char* uri);
 const char* a_call_submitted_twice(const char* uri);

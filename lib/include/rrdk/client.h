@@ -79,6 +79,7 @@
 #include "rrdk/connection.h"
 #include "rrdk/counters.h"
 #include "rrdk/error.h"
+#include "rrdk/interceptor.h"
 #include "rrdk/memory.h"
 #include "rrdk/rfc5666.h"
 #include "rrdk/rpc.h"
@@ -220,7 +221,14 @@ struct ClientOptions {
    * spends a few instructions more on each call.
    */
   uint32_t max_queued = UINT32_MAX;
-  Reserved<7> reserved = {};  ///< spare bytes for later releases
+  /**
+   * Functions that are called before and after every call that is made; null: none. create() copies
+   * what it points to. See rrdk/interceptor.h.
+   */
+  const CallInterceptor* interceptor = nullptr;
+  /** The same for calls that servers make to services of this Client. */
+  const ServiceInterceptor* service_interceptor = nullptr;
+  Reserved<5> reserved = {};  ///< spare bytes for later releases
 };
 
 class ClientConnection;

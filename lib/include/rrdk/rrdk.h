@@ -729,6 +729,49 @@ typedef struct rrdk_transport_error {
  */
 bool rrdk_call_transport_error(const rrdk_call* call, rrdk_transport_error* error);
 
+/* ---- Interceptors (rrdk/interceptor.h) ---- */
+
+/** rrdk::Admission: what `before` decides about a call that came in. */
+typedef enum rrdk_admission_kind {
+  RRDK_ENTER = 0, /**< the handler is entered */
+  RRDK_REJECT,    /**< `reason` is an rrdk_accept_stat */
+  RRDK_DENY,      /**< `reason` is an rrdk_auth_stat */
+  RRDK_DROP,      /**< the connection is closed */
+} rrdk_admission_kind;
+typedef struct rrdk_admission {
+  rrdk_admission_kind kind;
+  uint32_t reason;
+} rrdk_admission;
+
+/**
+ * rrdk::ServiceInterceptor. Either function may be NULL. In both, `call` is valid until the
+ * function returns, for the functions that take a const rrdk_server_call. `auth_stat` goes with
+ * RRDK_CALL_AUTH_ERROR.
+ */
+typedef struct rrdk_service_interceptor {
+  rrdk_admission (*before)(const rrdk_server_call* call, uint64_t* note, void* context);
+  void (*after)(const rrdk_server_call* call, rrdk_call_status status, uint32_t auth_stat,
+                uint64_t note, void* context);
+  void* context;
+} rrdk_service_interceptor;
+
+/** rrdk::CallIdentity, valid until the function that gets it returns. */
+typedef struct rrdk_call_identity {
+  const char* address;
+  uint32_t core, program, version, procedure, xid;
+  uint32_t auth_flavor;
+  const void* credential; /**< the body */
+  size_t credential_length;
+} rrdk_call_identity;
+
+/** rrdk::CallInterceptor. Either function may be NULL. */
+typedef struct rrdk_call_interceptor {
+  rrdk_call_status (*before)(const rrdk_call_identity* call, uint64_t* note, void* context);
+  void (*after)(const rrdk_call_identity* call, rrdk_call_status status, uint32_t auth_stat,
+                uint64_t note, void* context);
+  void* context;
+} rrdk_call_interceptor;
+
 /* ---- Clients (rrdk/client.h) ---- */
 
 typedef struct rrdk_client rrdk_client;
@@ -771,6 +814,8 @@ typedef struct rrdk_client_options {
   bool backward_chunks;
   uint64_t max_backward_chunk_bytes;
   uint32_t max_queued;
+  rrdk_call_interceptor interceptor;            /**< kept until the process ends, like a program: */
+  rrdk_service_interceptor service_interceptor; /**< use few different ones */
 } rrdk_client_options;
 
 void rrdk_client_options_init(rrdk_client_options* options, size_t size);
@@ -916,6 +961,8 @@ typedef struct rrdk_server_options {
   uint8_t replay_ipv4_prefix;
   bool replay_run_unprotected;
   uint32_t backward_max_queued;
+  rrdk_service_interceptor interceptor;       /**< kept until the process ends, like a program: */
+  rrdk_call_interceptor backward_interceptor; /**< use few different ones */
 } rrdk_server_options;
 
 void rrdk_server_options_init(rrdk_server_options* options, size_t size);

@@ -38,6 +38,7 @@
 #include "rrdk/connection.h"
 #include "rrdk/counters.h"
 #include "rrdk/error.h"
+#include "rrdk/interceptor.h"
 #include "rrdk/memory.h"
 #include "rrdk/procedure_stats.h"
 #include "rrdk/rfc5666.h"
@@ -324,7 +325,14 @@ struct ServerOptions {
    * BackwardClient belong to it. A client that is slow to answer then holds up its own calls only.
    */
   uint32_t backward_max_queued = UINT32_MAX;
-  Reserved<7> reserved = {};  ///< spare bytes for later releases
+  /**
+   * Functions that are called before and after the handlers of all services; null: none. create()
+   * copies what it points to. See rrdk/interceptor.h.
+   */
+  const ServiceInterceptor* interceptor = nullptr;
+  /** The same for the calls that this server makes to its clients. */
+  const CallInterceptor* backward_interceptor = nullptr;
+  Reserved<5> reserved = {};  ///< spare bytes for later releases
 };
 
 /** The ServerOptions that Server::set_limits() can change while calls are served. */
