@@ -6,6 +6,7 @@
 #include "nfs3_work.h"
 #include "pattern.h"
 #include "perf_program.h"
+#include "pieces.h"
 #include "rrdk/nfs3.h"
 
 namespace rrdk::testrpc {
@@ -28,11 +29,17 @@ MemorySpan part(MemorySpan span, uint32_t offset, uint32_t length) {
   return {span.data + offset, length, span.region};
 }
 
-// Prepares the data to send, in place.
-MemorySpan make_source(const Draw& draw) {
+// Prepares the data to send, in place, and sends it.
+void put_source(const Draw& draw, Encoder& args, Ddp ddp) {
+  if (draw.pieces != 1) [[unlikely]] {
+    const Pieces pieces(part(draw.source, 0, draw.size), draw.pieces);
+    if (draw.verify)
+      pieces.fill(draw.offset);
+    return pieces.put(args, ddp);
+  }
   if (draw.verify)
     fill_pattern(bytes_of(draw.source, draw.size), draw.offset);
-  return part(draw.source, 0, draw.size);
+  args.put_item(part(draw.source, 0, draw.size), ddp);
 }
 
 uint64_t wrong_bytes(const Draw& draw, const ItemView& data, uint64_t offset, uint32_t crc) {
@@ -44,9 +51,16 @@ uint64_t wrong_bytes(const Draw& draw, const ItemView& data, uint64_t offset, ui
   return wrong == 0 && crc != crc32c(data) ? data.size() + 1 : wrong;
 }
 
-// Checks the server's checksum of the data that we sent; returns the number of wrong bytes.
+// Checks the server's checksum of what we sent; returns the number of wrong bytes.
 uint64_t wrong_sent(const Draw& draw, std::span<const std::byte> sent, uint32_t crc) {
   return draw.verify && crc != crc32c(sent) ? std::max<uint64_t>(sent.size(), 1) : 0;
+}
+
+// The same for the data.
+uint64_t wrong_source(const Draw& draw, uint32_t crc) {
+  const bool right =
+      !draw.verify || crc == Pieces(part(draw.source, 0, draw.size), draw.pieces).crc();
+  return right ? 0 : std::max<uint64_t>(draw.size, 1);
 }
 
 // Reads the status; returns false if no results follow.
@@ -65,7 +79,7 @@ Verdict check_null(const Draw&, Decoder& results) {
 }
 
 void prepare_echo(const Draw& draw, Encoder& args, Call& call) {
-  args.put_item(make_source(draw), Ddp::kNo);
+  put_source(draw, args, Ddp::kNo);
   call.expect_reply(draw.size + xdr_pad(draw.size));
 }
 
@@ -103,7 +117,7 @@ void prepare_write(const Draw& draw, Encoder& args, Call&) {
   args.put_u64(draw.offset);
   args.put_u32(flags_of(draw));
   args.put_u32(0);
-  args.put_item(make_source(draw), Ddp::kEligible);
+  put_source(draw, args, Ddp::kEligible);
 }
 
 Verdict check_write(const Draw& draw, Decoder& results) {
@@ -113,7 +127,7 @@ Verdict check_write(const Draw& draw, Decoder& results) {
   uint32_t count = results.get_u32();
   uint32_t crc = results.get_u32();
   verdict.decoded = results.at_end() && count == draw.size;
-  verdict.wrong_bytes = wrong_sent(draw, bytes_of(draw.source, draw.size), crc);
+  verdict.wrong_bytes = wrong_source(draw, crc);
   return verdict;
 }
 
@@ -128,7 +142,7 @@ void prepare_sandwich(const Draw& draw, Encoder& args, Call&) {
   Inline room;
   args.put_opaque(inline_item(room, draw, kHeadBytes));
   args.put_u32(flags_of(draw));
-  args.put_item(make_source(draw), Ddp::kEligible);
+  put_source(draw, args, Ddp::kEligible);
   args.put_opaque(inline_item(room, draw, kTailBytes));
 }
 
@@ -144,7 +158,7 @@ Verdict check_sandwich(const Draw& draw, Decoder& results) {
   Inline room;
   verdict.wrong_bytes = wrong_sent(draw, inline_item(room, draw, kHeadBytes), head_crc) +
                         wrong_sent(draw, inline_item(room, draw, kTailBytes), tail_crc) +
-                        wrong_sent(draw, bytes_of(draw.source, draw.size), data_crc);
+                        wrong_source(draw, data_crc);
   return verdict;
 }
 

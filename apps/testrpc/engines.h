@@ -23,6 +23,7 @@ struct Draw {
   bool touch;         // read every byte of data received
   bool place;         // offer memory in which RDMA places the data; else it comes inline
   uint32_t segments;  // of each memory range offered
+  uint32_t pieces;    // of memory in which the data to send lies
   MemorySpan source;  // data to send; filled by prepare() if it is to be verified
   MemorySpan sink;    // memory for data to receive
   uint32_t procedure;

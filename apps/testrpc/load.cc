@@ -514,6 +514,7 @@ void Load::draw(Slot& slot) {
   draw.touch = options_->touch;
   draw.place = draw.size >= options_->chunk_threshold;
   draw.segments = options_->segments;
+  draw.pieces = options_->pieces;
 }
 
 void Load::submit(Slot& slot, uint64_t intended_ns) {

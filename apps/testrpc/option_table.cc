@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "option_values.h"
+#include "pieces.h"
 
 namespace rrdk::testrpc {
 namespace {
@@ -97,6 +98,10 @@ constexpr Option kOptions[] = {
     {"segments", "N", Kind::kRun, Group::kCalls, kCallers, nullptr,
      "offer the memory for each result in N segments (default 1)",
      [](Options& o, const std::string& v) { return take_count(o.segments, v, 1, 64); }},
+    {"pieces", "N", Kind::kStart, Group::kCalls, kEverybody, nullptr,
+     "send data out of N pieces of memory that lie apart (default 1), as a cache keeps it; client"
+     " and server have this option separately",
+     [](Options& o, const std::string& v) { return take_count(o.pieces, v, 1, Pieces::kMost); }},
     {"chunk-threshold", "BYTES", Kind::kStart, Group::kCalls, kCallers, nullptr,
      "smaller data travels inline (default 1K); 0: no data does",
      [](Options& o, const std::string& v) { return take_size(o.chunk_threshold, v); }},

@@ -53,6 +53,7 @@ struct Options {
   bool auth_sys = false;  // else AUTH_NONE; engine nfs3: always
   uint64_t seed = 1;
   uint32_t segments = 1;            // of each memory range offered for results
+  uint32_t pieces = 1;              // of memory from which each item of data is sent
   uint32_t chunk_threshold = 1024;  // smaller data travels inline
 
   // How to run.

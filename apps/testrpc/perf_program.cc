@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "pattern.h"
+#include "pieces.h"
 #include "rrdk/runtime.h"
 
 namespace rrdk::testrpc {
@@ -65,18 +66,29 @@ ReadData make_data(ServerCall& call, const PerfServer& server, uint64_t offset, 
     data.ok = false;
     return data;
   }
-  std::span<std::byte> bytes(data.buffer.data(), count);
-  fill_pattern(bytes, offset);
-  data.crc = crc32c(bytes);
   data.bytes = data.buffer.first(count);
+  const Pieces pieces(data.bytes, server.pieces());
+  pieces.fill(offset);
+  data.crc = pieces.crc();
   return data;
 }
 
-void put_data(Encoder& results, ReadData data) {
-  if (data.buffer)
+// Data in pieces is borrowed: a buffer of it must be kept.
+void put_data(Encoder& results, const PerfServer& server, ReadData& data) {
+  if (server.pieces() != 1) [[unlikely]]
+    Pieces(data.bytes, server.pieces()).put(results, Ddp::kEligible);
+  else if (data.buffer)
     results.put_item(std::move(data.buffer), data.bytes.length, Ddp::kEligible);
   else
     results.put_item(data.bytes, Ddp::kEligible);
+}
+
+void keep_until_released(ServerCall& call, Buffer first, Buffer second = {}) {
+  if (!first && !second) [[likely]]
+    return;
+  using Kept = std::pair<Buffer, Buffer>;
+  call.on_released([](void* kept) { delete static_cast<Kept*>(kept); },
+                   new Kept(std::move(first), std::move(second)));
 }
 
 // Returns the data's checksum, if the caller wants it.
@@ -120,7 +132,8 @@ void read(ServerCall call, void* context) {
   Encoder& results = call.results();
   results.put_u32(static_cast<uint32_t>(PerfStatus::kOk));
   results.put_u32(data.crc);
-  put_data(results, std::move(data));
+  put_data(results, server, data);
+  keep_until_released(call, std::move(data.buffer));
   finish(std::move(call), delay_us);
 }
 
@@ -183,10 +196,11 @@ void read2(ServerCall call, void* context) {
   uint32_t crc_second = second.crc;
   Encoder& results = call.results();
   results.put_u32(static_cast<uint32_t>(PerfStatus::kOk));
-  put_data(results, std::move(first));
+  put_data(results, server, first);
   results.put_u32(crc_first);
-  put_data(results, std::move(second));
+  put_data(results, server, second);
   results.put_u32(crc_second);
+  keep_until_released(call, std::move(first.buffer), std::move(second.buffer));
   std::move(call).reply();
 }
 
@@ -230,7 +244,8 @@ const Binding& perf_binding() {
 }
 
 Result<std::unique_ptr<PerfServer>> PerfServer::create(Memory& memory, uint32_t max_size,
-                                                       bool touches, uint32_t work_ns) {
+                                                       bool touches, uint32_t pieces,
+                                                       uint32_t work_ns) {
   Result<RegisteredMemory> data = memory.allocate(std::max<uint32_t>(max_size, 1));
   if (!data)
     return tl::unexpected(data.error());
@@ -240,6 +255,7 @@ Result<std::unique_ptr<PerfServer>> PerfServer::create(Memory& memory, uint32_t 
   auto server = std::make_unique<PerfServer>();
   server->max_size_ = max_size;
   server->touches_ = touches;
+  server->pieces_ = pieces;
   server->spin_ns_ = work_ns - std::min(work_ns, cost_of_spinning());
   server->callbacks_ = std::make_unique<Callbacks>(std::min(max_size, kLargestInline));
   server->data_ = std::move(*data);

@@ -34,16 +34,18 @@ const Binding& perf_binding();
 // them.
 class PerfServer {
  public:
-  // `max_size`: a larger count is PERF_ERR_TOOBIG. `touches`: all incoming data is read. `work_ns`:
-  // the computing time of each call except callbacks. Errors: those of Memory::allocate().
+  // `max_size`: a larger count is PERF_ERR_TOOBIG. `touches`: all incoming data is read. `pieces`:
+  // of memory from which each item is sent. `work_ns`: the computing time of each call except
+  // callbacks. Errors: those of Memory::allocate().
   static Result<std::unique_ptr<PerfServer>> create(Memory& memory, uint32_t max_size, bool touches,
-                                                    uint32_t work_ns);
+                                                    uint32_t pieces, uint32_t work_ns);
 
   // `once`: repeated writes are answered from the server's duplicate request cache. Writes are
   // idempotent; this option shows what the cache costs and does.
   Service service(Dispatch dispatch, bool once);
   uint32_t max_size() const { return max_size_; }
   bool touches() const { return touches_; }
+  uint32_t pieces() const { return pieces_; }
   // Keeps the core busy for the time of a call's work.
   void work() const;
   Callbacks& callbacks() { return *callbacks_; }
@@ -54,6 +56,7 @@ class PerfServer {
   std::array<Procedure, 7> table_;
   uint32_t max_size_ = 0;
   bool touches_ = false;
+  uint32_t pieces_ = 1;
   uint32_t spin_ns_ = 0;  // for each call
   RegisteredMemory data_;
   std::unique_ptr<Callbacks> callbacks_;

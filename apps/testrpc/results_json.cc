@@ -388,8 +388,9 @@ void append_options(std::string& text, const JsonInput& input) {
          o.timeout_ms, o.connect_timeout_ms, o.credits, backward_credits(o), o.inline_size,
          o.max_receive_size, o.chunk_threshold);
   append(text, "\"auth\": \"%s\", \"touch\": %s, ", o.auth_sys ? "sys" : "none", truth(o.touch));
-  append(text, "\"segments\": %u, \"seed\": %" PRIu64 ", \"rpcrdma_version\": \"%s\", ", o.segments,
-         o.seed, to_string(o.version.value_or(RpcRdmaVersion::kOne)));
+  append(text,
+         "\"segments\": %u, \"pieces\": %u, \"seed\": %" PRIu64 ", \"rpcrdma_version\": \"%s\", ",
+         o.segments, o.pieces, o.seed, to_string(o.version.value_or(RpcRdmaVersion::kOne)));
   append(text, "\"rpcrdma_dialect\": \"%s\", \"compat\": %s, \"reconnect\": %s, ",
          to_string(o.draft), o.rfc5666 ? "\"rfc5666\"" : "null", truth(o.reconnect));
   append(text, "\"retransmit\": %s, \"keepalive_ms\": %u, \"faults\": ", truth(o.retransmit),

@@ -43,8 +43,8 @@ Result<Serving> set_up(const Options& options, const ServerSetup& setup) {
   if (!memory)
     return tl::unexpected(memory.error());
   s.memory = std::move(*memory);
-  Result<std::unique_ptr<PerfServer>> perf =
-      PerfServer::create(*s.memory, setup.max_size, options.touch, options.server_work_ns);
+  Result<std::unique_ptr<PerfServer>> perf = PerfServer::create(
+      *s.memory, setup.max_size, options.touch, options.pieces, options.server_work_ns);
   if (!perf)
     return tl::unexpected(perf.error());
   s.perf = std::move(*perf);

@@ -46,6 +46,10 @@ class Matrix(harness.Case):
     def test_results_scattered_over_segments(self):
         self.run_matrix("1000,65536,1M", "--segments", 16, engines="read,read2")
 
+    def test_data_sent_out_of_pieces(self):
+        self.run_matrix("7,1000,65536,1M", "--pieces", 100, engines="echo,read,write,sandwich,read2",
+                        server_options=("--pieces", "37"))
+
     def test_credentials_of_a_user(self):
         self.run_matrix("1000,65536", "--auth", "sys")
 

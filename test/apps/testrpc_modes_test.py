@@ -41,7 +41,8 @@ class Json(harness.Case):
         self.assertEqual(result["command"][1:6], ["--self", "--engine", "null,read", "--size", "1K,64K"])
         self.assertEqual(set(result["options"]), {
             "idle", "pinned_cpus", "timeout_ms", "connect_timeout_ms", "credits", "backward_credits", "inline", "max_receive_size",
-            "chunk_threshold", "auth", "touch", "segments", "seed", "rpcrdma_version", "rpcrdma_dialect", "compat", "reconnect",
+            "chunk_threshold", "auth", "touch", "segments", "pieces", "seed", "rpcrdma_version",
+            "rpcrdma_dialect", "compat", "reconnect",
             "retransmit", "keepalive_ms", "faults", "memory", "workers", "nfs", "server"})
         began = datetime.datetime.strptime(result["time"], "%Y-%m-%dT%H:%M:%S%z")
         self.assertLessEqual(began, datetime.datetime.now(datetime.timezone.utc))

@@ -30,7 +30,9 @@ struct World {
                              .prefault = false})
                  .value();
     room = memory->allocate(2 * kMaxSize).value();
-    perf = testrpc::PerfServer::create(*memory, kMaxSize, /*touches=*/true, /*work_ns=*/0).value();
+    perf = testrpc::PerfServer::create(*memory, kMaxSize, /*touches=*/true, /*pieces=*/3,
+                                       /*work_ns=*/0)
+               .value();
     server_runtime = Runtime::create(*memory, {}).value();
     client_runtime = Runtime::create(*memory, {}).value();
     server = Server::create(*server_runtime).value();
