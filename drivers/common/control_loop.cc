@@ -31,6 +31,9 @@ Result<void> control(int epoll, int operation, int fd, uint32_t interest, uint64
   return {};
 }
 
+// Endpoints that are served in one call.
+constexpr uint32_t kMostServed = 32;
+
 void drain(int fd) {
   uint64_t value;
   (void)!::read(fd, &value, sizeof(value));
@@ -58,10 +61,13 @@ void ControlLoop::clear() {
   adopted_.clear();
 }
 
-std::vector<fabric::Event> ControlLoop::poll_events(uint32_t most) {
+std::vector<fabric::Event> ControlLoop::poll_events(uint32_t most, base::Budget& budget) {
   const std::lock_guard lock(mutex_);
+  budget_ = &budget;
+  budget.begin();
   if (events_.size() < kMostPending)
     dispatch();
+  budget_ = &base::Budget::none();
   std::vector<fabric::Event> out;
   while (!events_.empty() && out.size() < most) {
     RRDK_ASSERT(events_.front().source->num_events_ != 0);
@@ -69,42 +75,71 @@ std::vector<fabric::Event> ControlLoop::poll_events(uint32_t most) {
     out.push_back(std::move(events_.front().event));
     events_.pop_front();
   }
-  if (!events_.empty())
+  if (!events_.empty() || !due_.empty())
     keep_readable();
   return out;
 }
 
 void ControlLoop::dispatch() {
-  std::array<epoll_event, 32> ready;
-  const int count =
-      ::epoll_wait(epoll_.get(), ready.data(), static_cast<int>(ready.size()), /*timeout=*/0);
-  bool ticked = false;
-  for (int i = 0; i < count; ++i) {
-    const uint64_t id = ready[static_cast<size_t>(i)].data.u64;
-    if (id == kTimerId || id == kNudgeId) {
-      drain(id == kTimerId ? timer_.get() : nudges_.get());
-      ticked = true;
-    } else if (auto it = endpoints_.find(id); it != endpoints_.end()) {
-      it->second->on_ready();
-    }
+  for (uint32_t served = 0; served < kMostServed && dispatch_one(); ++served) {
+    if (over_budget())
+      break;
   }
-  if (ticked)
-    tick();
+  tick();
 }
 
+// One at a time: epoll then reports what is left after the others that are ready, so that each has
+// its turn. Returns false if nothing is ready.
+bool ControlLoop::dispatch_one() {
+  epoll_event ready;
+  if (::epoll_wait(epoll_.get(), &ready, 1, /*timeout=*/0) != 1)
+    return false;
+  const uint64_t id = ready.data.u64;
+  if (id == kTimerId || id == kNudgeId) {
+    drain(id == kTimerId ? timer_.get() : nudges_.get());
+    round_due_ = round_due_ || id == kTimerId;
+  } else if (auto it = endpoints_.find(id); it != endpoints_.end()) {
+    it->second->on_ready();
+  }
+  return true;
+}
+
+// What the budget leaves goes on in the next call, before it is due again.
 void ControlLoop::tick() {
   {
     const std::lock_guard lock(nudged_mutex_);
     ticking_.insert(nudged_.begin(), nudged_.end());
+    for (Endpoint* endpoint : nudged_)
+      make_due(*endpoint);
     nudged_.clear();
   }
+  if (std::exchange(round_due_, false))
+    for (Endpoint* endpoint : ticking_)
+      make_due(*endpoint);
+  if (due_.empty())
+    return run_timer();
   const Clock::time_point now = Clock::now();
-  const std::vector<Endpoint*> due(ticking_.begin(), ticking_.end());
-  for (Endpoint* endpoint : due)
-    if (ticking_.contains(endpoint))  // one tick may end another endpoint
-      endpoint->on_tick(now);
+  do {
+    Endpoint& endpoint = *due_.front();
+    due_.pop_front();
+    endpoint.is_due_ = false;
+    if (ticking_.contains(&endpoint))
+      endpoint.on_tick(now);
+  } while (!due_.empty() && !over_budget());
+  run_timer();
+}
+
+void ControlLoop::make_due(Endpoint& endpoint) {
+  if (!std::exchange(endpoint.is_due_, true))
+    due_.push_back(&endpoint);
+}
+
+void ControlLoop::run_timer() {
+  if (timer_runs_ == !ticking_.empty())
+    return;
+  timer_runs_ = !timer_runs_;
   itimerspec interval{};
-  if (!ticking_.empty())
+  if (timer_runs_)
     interval.it_value.tv_nsec = interval.it_interval.tv_nsec =
         std::chrono::nanoseconds(kTick).count();
   ::timerfd_settime(timer_.get(), 0, &interval, nullptr);
@@ -155,6 +190,8 @@ void ControlLoop::forget(Endpoint& endpoint) {
   if (std::exchange(endpoint.num_events_, 0) != 0)
     std::erase_if(events_, [&](const PendingEvent& e) { return e.source == &endpoint; });
   ticking_.erase(&endpoint);
+  if (std::exchange(endpoint.is_due_, false))
+    std::erase(due_, &endpoint);
   const std::lock_guard nudged_lock(nudged_mutex_);
   nudged_.erase(&endpoint);
 }

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/budget.h"
 #include "base/log.h"
 #include "base/system.h"
 #include "fabric/device.h"
@@ -41,14 +42,17 @@ class Endpoint {
   friend class ControlLoop;
   uint64_t id_ = 0;          // in the epoll set; 0: never in it
   uint32_t num_events_ = 0;  // its events that wait for poll_events()
+  bool is_due_ = false;      // for its tick
 };
 
 class ControlLoop {
  public:
   Result<void> start();
 
-  // Handles what is ready, then returns events, oldest first.
-  std::vector<fabric::Event> poll_events(uint32_t most);
+  // Handles what is ready, until the budget is spent, then returns events, oldest first.
+  std::vector<fabric::Event> poll_events(uint32_t most, base::Budget& budget);
+  // Called by an endpoint that could do more: whether the rest must wait. Epoll reports it again.
+  bool over_budget() noexcept { return budget_->spent(); }
   int event_fd() const { return epoll_.get(); }
 
   // The lock is recursive, since a call to one endpoint can end another.
@@ -78,7 +82,10 @@ class ControlLoop {
 
  private:
   void dispatch();
+  bool dispatch_one();
   void tick();
+  void make_due(Endpoint& endpoint);
+  void run_timer();
   void keep_readable();
 
   base::Fd epoll_;
@@ -90,6 +97,10 @@ class ControlLoop {
   std::unordered_map<uint64_t, Endpoint*> endpoints_;
   uint64_t next_id_ = kFirstId;
   std::set<Endpoint*> ticking_;
+  std::deque<Endpoint*> due_;  // their ticks are due, unless they have stopped ticking
+  bool round_due_ = false;     // those of all that tick
+  bool timer_runs_ = false;
+  base::Budget* budget_ = &base::Budget::none();  // of the call of poll_events()
   std::mutex nudged_mutex_;
   std::unordered_set<Endpoint*> nudged_;  // to tick, as requested by other threads
   std::unordered_map<const Endpoint*, std::unique_ptr<Endpoint>> adopted_;
@@ -134,7 +145,7 @@ class Acceptor {
   template <typename Take, typename MakeRoom>
   void accept(Take take, MakeRoom make_room) {
     constexpr int kAtOnce = 16;  // the epoll set reports the rest again
-    for (int i = 0; i < kAtOnce && !paused_; ++i) {
+    for (int i = 0; i < kAtOnce && !paused_ && !(i != 0 && loop_.over_budget()); ++i) {
       base::Fd socket(::accept4(listening_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (socket)
         take(std::move(socket));

@@ -26,7 +26,10 @@ Error too_many_queue_pairs(size_t most);
 // loop.
 class ControlledDevice : public fabric::Device {
  public:
-  std::vector<fabric::Event> poll_events(uint32_t most) final { return control_.poll_events(most); }
+  using Device::poll_events;
+  std::vector<fabric::Event> poll_events(uint32_t most, base::Budget& budget) final {
+    return control_.poll_events(most, budget);
+  }
   int event_fd() const final { return control_.event_fd(); }
 
   // For objects that the device makes.

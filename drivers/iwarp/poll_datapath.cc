@@ -54,7 +54,7 @@ uint32_t QueuePair::poll(std::span<fabric::Completion> out, bool alone) noexcept
   if (lane_held_)
     unsent_ = true;
   else
-    transmit();
+    transmit(Asked::kByPoll);
   n += reap_sends(out.subspan(n));
   if (hung_up_ && stalled_) [[unlikely]]
     fail_with(broken_ ? End::kPeerLost : End::kPeerClosed);
@@ -133,8 +133,8 @@ uint32_t CompletionQueue::poll(std::span<fabric::Completion> out) {
     take_ready();
   const bool alone = active_count_ == 1;
   uint32_t n = 0;
-  const uint64_t lanes_end = lane_messages_ + kMostInLanes;
-  for (size_t turns = active_count_; turns > 0 && n < out.size() && lane_messages_ < lanes_end;
+  poll_end_ = lane_messages_ + kMostInLanes;
+  for (size_t turns = active_count_; turns > 0 && n < out.size() && lane_messages_ < poll_end_;
        --turns) {
     if (next_ >= active_count_)
       next_ = 0;

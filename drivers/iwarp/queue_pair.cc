@@ -146,6 +146,7 @@ void QueuePair::fail_with(End end) noexcept {
   const Status before = status_.exchange(Status::kError, std::memory_order_acq_rel);
   if (before == Status::kError)
     return;
+  cq_.begin_slow_work();
   end_ = before == Status::kEstablished ? end : End::kNeverConnected;
   if (before == Status::kEstablished) {
     lane_.end();
@@ -162,6 +163,7 @@ void QueuePair::fail_with(End end) noexcept {
   ended_.store(true, std::memory_order_release);
   cq_.activate(*this);
   device_.control().nudge(*this);
+  (void)cq_.over_budget();
 }
 
 // Decides what becomes of each request that was still in progress.

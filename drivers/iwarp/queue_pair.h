@@ -238,7 +238,8 @@ class QueuePair final : public fabric::QueuePair,
   }
 
   // transmit_datapath.cc: bytes out
-  void transmit() noexcept;
+  enum class Asked : uint8_t { kByPoll, kByPost };
+  void transmit(Asked asked) noexcept;
   bool may_transmit() const noexcept;
   bool push(Outbox& out, size_t lent, const Cursor& after) noexcept;
   bool pushed(ssize_t taken) noexcept;

@@ -20,6 +20,8 @@ namespace {
 // that are staged.
 constexpr uint32_t kMostFills = 16;
 constexpr uint32_t kMostStaged = 64 << 10;
+// Receiving a part of a payload of this size counts against the budget of a pass.
+constexpr uint32_t kLargePart = 16 << 10;
 // Messages that the user of a lane may take in one poll.
 constexpr uint32_t kMostInBurst = 64;
 // Space after a large payload of a segment, for its trailer and the next header, and after the last
@@ -59,7 +61,7 @@ void QueuePair::pull(std::span<fabric::Completion> out, uint32_t& count) noexcep
     held_back_ = (over || count == out.size()) && staged_begin_ != staged_end_;
     if (held_back_ || over || stalled_ ||
         status_.load(std::memory_order_relaxed) != Status::kEstablished || !readable_ ||
-        fills == kMostFills || staged >= kMostStaged)
+        fills == kMostFills || staged >= kMostStaged || (fills != 0 && cq_.known_over_budget()))
       return;
     const uint32_t before = staged_end_ - staged_begin_;
     if (!fill())
@@ -116,6 +118,8 @@ bool QueuePair::fill() noexcept {
   uint32_t direct = 0;
   size_t count = 0;
   if (in_.stage == Stage::kPayload) {
+    if (in_.left >= kLargePart)
+      cq_.begin_slow_work();
     count = sink_pieces(in_.left, pieces.data());
     direct = in_.left;
   }
@@ -127,6 +131,8 @@ bool QueuePair::fill() noexcept {
     const auto placed = static_cast<uint32_t>(std::min<ssize_t>(got, direct));
     took(placed);
     staged_end_ += static_cast<uint32_t>(got) - placed;
+    if (placed != 0)
+      (void)cq_.copied(placed);
     // epoll reports an end once, possibly together with what came before it.
     readable_ = hung_up_ || got == static_cast<ssize_t>(direct) + room;
     return true;

@@ -33,7 +33,7 @@ uint32_t QueuePair::post_send(std::span<const fabric::SendWr> wrs) {
   uint32_t taken = straight ? send_straight(wrs) : 0;
   for (; taken < wrs.size() && has_room(wrs[taken]); ++taken)
     record_send(wrs[taken]);
-  transmit();
+  transmit(Asked::kByPost);
   if (head_ != tail_)
     cq_.activate(*this);
   return taken;

@@ -21,6 +21,8 @@ namespace {
 // Bytes given to TCP before other queue pairs have their turn: with a peer that reads without end,
 // and takes the data fast enough, TCP would never be full.
 constexpr size_t kMostAtOnce = 1 << 20;
+// Giving TCP this much counts against the budget of a pass.
+constexpr size_t kLarge = 32 << 10;
 
 }  // namespace
 
@@ -40,7 +42,8 @@ ssize_t Outbox::send(int socket) noexcept {
   return taken < 0 ? -errno : taken;
 }
 
-void QueuePair::transmit() noexcept {
+// A poll gives TCP something in any case; what is posted may wait for one.
+void QueuePair::transmit(Asked asked) noexcept {
   unsent_ = lane_.begun();
   if (unsent_)
     return;  // nothing goes before the rest of a message that has begun
@@ -64,10 +67,19 @@ void QueuePair::transmit() noexcept {
       cursor_ = at;  // past requests that need no sending
       return;
     }
-    given += out.length();
+    const size_t length = out.length();
+    const bool large = length >= kLarge;
+    if (large && (given != 0 || asked == Asked::kByPost) && cq_.known_over_budget()) {
+      unsent_ = true;
+      cq_.activate(*this);
+      return;
+    }
+    if (large)
+      cq_.begin_slow_work();
+    given += length;
     if (!push(out, lent, at))
       return;
-    if (given >= kMostAtOnce) {
+    if ((large && cq_.copied(length)) || given >= kMostAtOnce) {
       unsent_ = true;
       return;
     }

@@ -30,8 +30,8 @@ uint32_t CompletionQueue::poll(std::span<fabric::Completion> out) {
   if (++polls_ % kSweepInterval == 0) [[unlikely]]
     sweep();
   uint32_t n = 0;
-  const uint64_t lane_end = lane_messages_ + kMostInPoll;
-  for (size_t turns = active_count_; turns > 0 && n < out.size() && lane_messages_ < lane_end;
+  poll_end_ = lane_messages_ + kMostInPoll;
+  for (size_t turns = active_count_; turns > 0 && n < out.size() && lane_messages_ < poll_end_;
        --turns) {
     if (next_ >= active_count_)
       next_ = 0;

@@ -35,6 +35,7 @@ constexpr fabric::Capabilities kCapabilities = {
     .takes_invalidations = true,
     .acknowledges = true,
     .read_by_peer = true,
+    .max_read_bytes = 256 << 10,
     .binds_lists = true,
     .needs_descriptors = true,
 };

@@ -106,6 +106,7 @@ void QueuePair::fail_with(End end, uint64_t number) noexcept {
   const Status before = status_.exchange(Status::kError, std::memory_order_acq_rel);
   if (before == Status::kError)
     return;
+  cq_.begin_slow_work();
   end_.store(before == Status::kEstablished ? end : End::kNeverConnected,
              std::memory_order_release);
   close();
@@ -121,6 +122,7 @@ void QueuePair::fail_with(End end, uint64_t number) noexcept {
   }
   cq_.activate(*this);
   device_.control().nudge(*this);
+  (void)cq_.over_budget();
 }
 
 // The reason that is given to the peer.

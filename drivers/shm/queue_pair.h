@@ -27,6 +27,9 @@
 
 namespace rrdk::shm {
 
+// A copy of this size counts against the budget of a pass.
+constexpr uint64_t kLargeCopy = 16 << 10;
+
 class QueuePair final : public fabric::QueuePair,
                         public Endpoint,
                         private drivers::ReceiveWaiter,
@@ -221,12 +224,18 @@ class QueuePair final : public fabric::QueuePair,
   bool take_next_write() noexcept;
   bool take_message(const Slot& slot, const SlotHeader& header, fabric::Completion& out) noexcept;
   bool take_write(const Slot& slot, const SlotHeader& header) noexcept;
-  fabric::WcStatus place(const Slot& slot, const SlotHeader& header) noexcept;
+  // `length` bytes of a message, from byte `skip` on.
+  struct Part {
+    uint32_t skip;
+    uint32_t length;
+  };
+  fabric::WcStatus place_parts(const Slot& slot, const SlotHeader& header) noexcept;
+  fabric::WcStatus place(const Slot& slot, const SlotHeader& header, Part part) noexcept;
   bool next_needs_receive() noexcept;
   void refuse_message(fabric::WcStatus status) noexcept;
   End its_fault_or(End otherwise) const noexcept;
-  fabric::WcStatus gather_remote(const Slot& slot, uint32_t count, uint32_t length,
-                                 std::byte* to) noexcept;
+  fabric::WcStatus gather_remote(const Slot& slot, uint32_t count, uint32_t length, std::byte* to,
+                                 Part part) noexcept;
   const std::byte* peer_bytes(WireId region, uint64_t offset, uint64_t length, Naming by) noexcept;
   // Whether the peer is reading by this key of ours; for 0, whether it is reading by no key.
   bool peer_reads(uint32_t key) const noexcept {
@@ -304,6 +313,7 @@ class QueuePair final : public fabric::QueuePair,
   bool unsure_ = false;            // the peer may have begun to rest unnoticed when it was told
   uint64_t written_until_ = 0;     // the number of the last message that Lane::write() sent
   uint64_t claimed_at_ = 0;        // of what Lane::begin() claimed in the copies
+  uint32_t placed_ = 0;            // bytes of the next message, a long Write, that were copied
   drivers::ReceiveQueue own_receives_;
   drivers::ReceiveQueue* const shared_receives_;  // null: own_receives_ are all
   drivers::ReceiveQueue* receives_;

@@ -20,6 +20,8 @@ constexpr uint32_t kPacketsForgiven = 2 * kMostSlotsAtOnce;
 // Bytes of Writes: the first number always, and up to the second one from a peer that is far ahead.
 constexpr uint64_t kWrittenAtOnce = uint64_t{64} << 10;
 constexpr uint64_t kMostWrittenAtOnce = uint64_t{128} << 10;
+// A longer Write is copied in parts of this size; the clock is read after each.
+constexpr uint32_t kMostPlaced = 256 << 10;
 
 }  // namespace
 
@@ -60,8 +62,11 @@ struct QueuePair::SlotHeader {
 uint32_t QueuePair::poll(std::span<fabric::Completion> out, uint32_t burst) noexcept {
   const Status status = status_.load(std::memory_order_acquire);
   if (status == Status::kEstablished) [[likely]] {
-    if (regions_changed_.load(std::memory_order_relaxed)) [[unlikely]]
+    if (regions_changed_.load(std::memory_order_relaxed)) [[unlikely]] {
+      cq_.begin_slow_work();
       apply_region_changes();
+      (void)cq_.over_budget();
+    }
     if (packets_read_ != 0) [[unlikely]]
       packets_read_ -= std::min(packets_read_, kPacketsForgiven);
     const uint64_t before = taken_;
@@ -113,6 +118,8 @@ uint32_t QueuePair::pull(std::span<fabric::Completion> out) noexcept {
 // and longer turns cost less. But long turns must not leave either end without work: they continue
 // only while more slots wait than were taken.
 bool QueuePair::goes_on_writing() const noexcept {
+  if (written_ != 0 && cq_.known_over_budget()) [[unlikely]]
+    return false;
   if (taken_ - turn_began_ >= kPacketsForgiven) [[unlikely]]  // possibly without any bytes
     return false;
   if (written_ < kWrittenAtOnce)
@@ -160,7 +167,8 @@ bool QueuePair::take_message(const Slot& slot, const SlotHeader& header,
   } else if ((header.flags & kCopied) != 0) {
     std::memcpy(receive.buffer.data, theirs_.copies + header.address, header.length);
   } else {
-    status = gather_remote(slot, header.num_sges, header.length, receive.buffer.data);
+    status = gather_remote(slot, header.num_sges, header.length, receive.buffer.data,
+                           {0, header.length});
     if (std::exchange(region_is_late_, false)) [[unlikely]]
       return false;
     // A sender that has closed may reuse its memory: what was copied is valid only if it had not
@@ -202,15 +210,16 @@ bool QueuePair::take_next_write() noexcept {
   return (header.flags & kWrite) != 0 && take_write(slot, header);
 }
 
-// Handles an RDMA Write by the peer. Returns false if it must be retried or the connection has
-// failed.
+// Handles an RDMA Write by the peer, a long one in parts. Returns false if it must be retried, or
+// continued, or if the connection has failed. The peer can change the slot between two parts: each
+// is checked as a whole Write.
 bool QueuePair::take_write(const Slot& slot, const SlotHeader& header) noexcept {
   RRDK_ASSERT((header.flags & kWrite) != 0 && &slot == &theirs_.slot(taken_), taken_);
   if (!goes_on_writing())
     return false;
   WcStatus status = WcStatus::kRemoteOperation;
   if (header.num_sges <= Slot::kMaxSges)
-    status = place(slot, header);
+    status = place_parts(slot, header);
   else
     Counters::count(device_.counts().bad_slots);
   if (std::exchange(region_is_late_, false)) [[unlikely]]
@@ -223,15 +232,37 @@ bool QueuePair::take_write(const Slot& slot, const SlotHeader& header) noexcept 
     refuse_message(status);
     return false;
   }
+  if (placed_ != 0)
+    return false;
   ++taken_;
-  written_ += header.length;
   acknowledge_ = true;
   return true;
 }
 
+// Continues where the last turn has stopped, if it has. If this one stops before the end, placed_
+// says where.
+WcStatus QueuePair::place_parts(const Slot& slot, const SlotHeader& header) noexcept {
+  if (header.length >= kLargeCopy)
+    cq_.begin_slow_work();
+  auto status = WcStatus::kSuccess;
+  uint32_t done = std::min(std::exchange(placed_, 0), header.length);
+  do {
+    const Part part = {done, std::min(header.length - done, kMostPlaced)};
+    status = place(slot, header, part);
+    if (status != WcStatus::kSuccess) [[unlikely]]
+      return status;
+    done += part.length;
+    written_ += part.length;
+    (void)cq_.copied(part.length);
+  } while (done != header.length && !cq_.known_over_budget());
+  if (done != header.length)
+    placed_ = done;
+  return status;
+}
+
 // Copies what a Write names to the place that its key denotes. Only we can change our own entry of
 // the key.
-WcStatus QueuePair::place(const Slot& slot, const SlotHeader& header) noexcept {
+WcStatus QueuePair::place(const Slot& slot, const SlotHeader& header, Part part) noexcept {
   constexpr auto kRelaxed = std::memory_order_relaxed;
   Counters& counts = device_.counts();
   const auto refuse = [](Counters::Count& reason) {
@@ -249,7 +280,7 @@ WcStatus QueuePair::place(const Slot& slot, const SlotHeader& header) noexcept {
   if (skip > window || header.length > window - skip)
     return refuse(counts.refused_bounds);
   return gather_remote(slot, header.num_sges, header.length,
-                       reinterpret_cast<std::byte*>(static_cast<uintptr_t>(address)));
+                       reinterpret_cast<std::byte*>(static_cast<uintptr_t>(address)), part);
 }
 
 void QueuePair::refuse_message(WcStatus status) noexcept {
@@ -268,10 +299,12 @@ QueuePair::End QueuePair::its_fault_or(End otherwise) const noexcept {
   return by_socket ? dead : otherwise;
 }
 
-// Copies a message that is in the peer's memory. `length` must fit the destination.
-WcStatus QueuePair::gather_remote(const Slot& slot, uint32_t count, uint32_t length,
-                                  std::byte* to) noexcept {
+// Copies a part of a message that is in the peer's memory. `length` must fit the destination.
+WcStatus QueuePair::gather_remote(const Slot& slot, uint32_t count, uint32_t length, std::byte* to,
+                                  Part part) noexcept {
   RRDK_ASSERT(count <= Slot::kMaxSges, count);
+  RRDK_ASSERT(part.skip <= length && part.length <= length - part.skip, part.skip, part.length);
+  to += part.skip;
   std::array<RemoteSge, Slot::kMaxSges> sges;
   std::memcpy(sges.data(), slot.far.sges, count * sizeof(RemoteSge));
   std::atomic_signal_fence(std::memory_order_seq_cst);
@@ -285,8 +318,11 @@ WcStatus QueuePair::gather_remote(const Slot& slot, uint32_t count, uint32_t len
         Counters::count(device_.counts().bad_regions);
       return WcStatus::kRemoteOperation;
     }
-    std::memcpy(to, from, sge.length);
-    to += sge.length;
+    const uint32_t skip = std::min(part.skip, sge.length);
+    const uint32_t copied = std::min(part.length, sge.length - skip);
+    std::memcpy(to, from + skip, copied);
+    to += copied;
+    part = {part.skip - skip, part.length - copied};
     left -= sge.length;
   }
   if (left == 0)

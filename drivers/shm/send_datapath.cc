@@ -71,6 +71,9 @@ uint32_t QueuePair::post_send(std::span<const fabric::SendWr> wrs) {
       continue;
     if (sends_full() || (wr.copied && waits_for_copies(wr)))
       break;
+    // The next pass goes on with it.
+    if (wr.op == Op::kRead && cq_.known_over_budget()) [[unlikely]]
+      break;
     SendRecord record{wr.wr_id,       0,           0,       wr.key, wr.op, WcStatus::kFlushed,
                       Wait::kNothing, wr.signaled, wr.quiet};
     const bool open = status_.load(std::memory_order_relaxed) == Status::kEstablished;
@@ -467,14 +470,17 @@ bool QueuePair::read_now(const MemorySpan& to, uint32_t key, uint64_t remote_add
 Counters::Count* QueuePair::copy_remote(uint32_t key, uint64_t address,
                                         std::span<const MemorySpan> spans) noexcept {
   RRDK_ASSERT(mine_.state->reading.load(std::memory_order_relaxed) == 0);
-  mine_.state->reading.store(key, std::memory_order_seq_cst);
   const uint64_t length = length_of(spans);
+  if (length >= kLargeCopy)
+    cq_.begin_slow_work();
+  mine_.state->reading.store(key, std::memory_order_seq_cst);
   Remote remote;
   Counters::Count* refusal = find_remote(key, address, length, remote);
   if (refusal == nullptr && remote.runs != 0) [[unlikely]]
     refusal = copy_runs(remote, length, spans);
   else if (refusal == nullptr) [[likely]]
     copy_run(remote.bytes, spans);
+  (void)cq_.copied(length);
   mine_.state->reading.store(0, std::memory_order_release);
   return refusal;
 }

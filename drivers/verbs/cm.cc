@@ -81,6 +81,8 @@ void CmChannel::on_ready() {
     rdma_ack_cm_event(event);
     if (handler != nullptr)
       handler->on_cm_event(copy);
+    if (control_->over_budget())
+      return;
   }
 }
 

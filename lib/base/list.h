@@ -75,6 +75,14 @@ class Queue {
       last_ = &element;
     element.*kNext = std::exchange(first_, &element);
   }
+  void push_front(Queue all) noexcept {
+    if (all.empty())
+      return;
+    all.last_->*kNext = first_;
+    if (first_ == nullptr)
+      last_ = all.last_;
+    first_ = all.first_;
+  }
   T& pop() noexcept {
     RRDK_ASSERT(!empty());
     return *std::exchange(first_, first_->*kNext);

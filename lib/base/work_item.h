@@ -22,11 +22,11 @@ static_assert(sizeof(WorkItem) == 16);
 // For one thread.
 using ItemList = base::Queue<WorkItem, &WorkItem::next>;
 
-// Runs the present items; items that they add wait for the next time. Returns how many ran.
-inline uint32_t run_once(ItemList& items) noexcept {
+// Runs at most `most` items. Returns how many ran.
+inline uint32_t run_some(ItemList& items, uint32_t most) noexcept {
   uint32_t count = 0;
-  for (ItemList now = items.take(); !now.empty(); ++count) {
-    WorkItem& item = now.pop();
+  for (; count != most && !items.empty(); ++count) {
+    WorkItem& item = items.pop();
     RRDK_ASSERT(item.run != nullptr);
     item.run(item);
   }

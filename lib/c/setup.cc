@@ -120,7 +120,8 @@ rrdk_runtime_options runtime_defaults() {
           .idle = static_cast<rrdk_idle_policy>(d.idle),
           .adaptive_us = d.adaptive_us,
           .ring_size = d.ring_size,
-          .stamp_every = d.stamp_every};
+          .stamp_every = d.stamp_every,
+          .pass_budget_us = d.pass_budget_us};
 }
 
 RuntimeOptions options_of(const rrdk_runtime_options& o) {
@@ -128,7 +129,8 @@ RuntimeOptions options_of(const rrdk_runtime_options& o) {
                             .idle = static_cast<IdlePolicy>(o.idle),
                             .adaptive_us = o.adaptive_us,
                             .ring_size = o.ring_size,
-                            .stamp_every = o.stamp_every};
+                            .stamp_every = o.stamp_every,
+                            .pass_budget_us = o.pass_budget_us};
   copy_array(o.poll_cpus, o.num_poll_cpus, options.poll_cpus);
   copy_array(o.worker_cpus, o.num_worker_cpus, options.worker_cpus);
   return options;

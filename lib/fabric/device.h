@@ -21,6 +21,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/budget.h"
 #include "fabric/work.h"
 #include "rrdk/connection.h"
 #include "rrdk/error.h"
@@ -91,8 +92,39 @@ class CompletionQueue {
   // the poll did work.
   uint64_t lane_messages() const noexcept { return lane_messages_; }
 
+  // For what takes long in a poll, or when requests are posted: large copies, and the ends of queue
+  // pairs. Without it there is no limit. Its owner is the thread of the queue pairs.
+  void set_budget(base::Budget& budget) noexcept { budget_ = &budget; }
+  // Before such work.
+  void begin_slow_work() noexcept { budget_->begin(); }
+  // After it: whether the rest must wait for the next pass. A poll then serves no further queue
+  // pair.
+  bool over_budget() noexcept {
+    if (!budget_->spent())
+      return false;
+    poll_end_ = 0;
+    return true;
+  }
+  // After a large copy: the same.
+  bool copied(uint64_t bytes) noexcept {
+    copied_ += bytes;
+    if (copied_ < kCopiedAtOnce)
+      return false;
+    copied_ = 0;
+    return over_budget();
+  }
+  bool known_over_budget() const noexcept { return budget_->known_spent(); }
+
  protected:
+  // Copies of fewer bytes are not worth a look at the clock.
+  static constexpr uint64_t kCopiedAtOnce = 64 << 10;
+
   uint64_t lane_messages_ = 0;
+  uint64_t poll_end_ = 0;  // the value of lane_messages_ at which a poll ends
+
+ private:
+  base::Budget* budget_ = &base::Budget::none();
+  uint64_t copied_ = 0;  // since the last look
 };
 
 // Belongs to the thread of the queue pairs that share it. Messages may take Receives in any order.
@@ -323,8 +355,10 @@ class Device {
                        std::span<const std::byte> private_data);
 
   // Control events, oldest first; at most `most` per call, so that a storm cannot starve the
-  // data path. Never blocks. Called by one thread at a time.
-  virtual std::vector<Event> poll_events(uint32_t most) = 0;
+  // data path. What the device does for them stops when the budget is spent, but not before its
+  // first step, and goes on in the next call. Never blocks. Called by one thread at a time.
+  virtual std::vector<Event> poll_events(uint32_t most, base::Budget& budget) = 0;
+  std::vector<Event> poll_events(uint32_t most) { return poll_events(most, base::Budget::none()); }
   // Readable when poll_events() has something to do.
   virtual int event_fd() const = 0;
 

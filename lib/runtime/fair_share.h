@@ -74,7 +74,7 @@ class Turns {
   void allow(Link& link, Alone alone, uint64_t pass) noexcept;
   void join(Link& link) noexcept;  // it has a backlog
   // Gives some turns, not all, so that other events are soon handled. Returns how many.
-  uint32_t serve() noexcept;
+  uint32_t serve(const base::Budget& budget) noexcept;
 
  private:
   static constexpr uint32_t kTurnsPerPass = 8;

@@ -4,8 +4,10 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -65,16 +67,45 @@ void ControlQueue::post(Task task) {
   alarm_.ring();
 }
 
-uint32_t ControlQueue::run() {
-  std::deque<Task> tasks;
+void ControlQueue::post_first(Task task) {
   {
     std::lock_guard lock(mutex_);
-    tasks.swap(tasks_);
-    waiting_.store(false, std::memory_order_relaxed);
+    first_.push_back(std::move(task));
+    waiting_.store(true, std::memory_order_release);
   }
-  for (Task& task : tasks)
+  alarm_.ring();
+}
+
+void ControlQueue::post_here(Task task) {
+  taken_.push_back(std::move(task));
+  waiting_.store(true, std::memory_order_relaxed);
+}
+
+// Returns how many there are now. What comes later waits for the next pass, so that tasks which
+// post others do not keep this one from its end.
+size_t ControlQueue::take() {
+  std::lock_guard lock(mutex_);
+  waiting_.store(false, std::memory_order_relaxed);
+  std::ranges::move(tasks_, std::back_inserter(taken_));
+  tasks_.clear();
+  for (; !first_.empty(); first_.pop_back())
+    taken_.push_front(std::move(first_.back()));
+  return taken_.size();
+}
+
+uint32_t ControlQueue::run() {
+  budget_.begin();
+  const size_t most = take();
+  uint32_t ran = 0;
+  do {
+    const Task task = std::move(taken_.front());
+    taken_.pop_front();
     task();
-  return static_cast<uint32_t>(tasks.size());
+    ++ran;
+  } while (ran < most && !budget_.spent());
+  if (!taken_.empty())
+    waiting_.store(true, std::memory_order_relaxed);
+  return ran;
 }
 
 }  // namespace rrdk::runtime

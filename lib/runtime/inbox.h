@@ -13,6 +13,7 @@
 #include <mutex>
 #include <span>
 
+#include "base/budget.h"
 #include "rrdk/error.h"
 #include "runtime/work.h"
 
@@ -93,7 +94,8 @@ class Ring {
 // and (see WorkerPool) the core does not wait for the workers. The number of queued items is
 // bounded by the objects that exist: calls and replies, each with one item.
 //
-// Items are not in strict order when the overflow is in use; users must not rely on the order.
+// A pass takes a burst of either at most. Items are not in strict order when the overflow is in
+// use; users must not rely on the order.
 class Inbox {
  public:
   Inbox(std::unique_ptr<Ring> ring, Alarm& alarm) noexcept
@@ -117,18 +119,26 @@ class Inbox {
 
   std::unique_ptr<Ring> ring_;
   Alarm& alarm_;
-  std::atomic<WorkItem*> overflow_ = nullptr;  // newest first
+  std::atomic<WorkItem*> overflow_ = nullptr;  // newest first; the last one may be more_
+  ItemList overflowed_;                        // what was taken from there, oldest first
+  WorkItem more_;                              // no item: says that there are such
 };
 
-// What the control path has for a poll core: connections to open and close, the fabric's events. In
-// order, unbounded, protected by a lock; the core checks one flag per pass.
+// What the control path has for a poll core: connections to open, close and end, the fabric's
+// events. In order, unbounded, protected by a lock; the core checks one flag per pass. A pass runs
+// tasks that are there when it begins, at least one, until its budget is spent.
 class ControlQueue {
  public:
   using Task = std::function<void()>;
 
-  explicit ControlQueue(Alarm& alarm) noexcept : alarm_(alarm) {}
+  explicit ControlQueue(Alarm& alarm, base::Budget& budget = base::Budget::none()) noexcept
+      : alarm_(alarm), budget_(budget) {}
 
   void post(Task task);  // any thread
+  // Before those that wait; any thread. For a quick task that must precede what is submitted later.
+  void post_first(Task task);
+  // The core's thread.
+  void post_here(Task task);
 
   uint32_t poll(uint64_t) { return waiting_.load(std::memory_order_relaxed) ? run() : 0; }
   bool peek(uint64_t) const noexcept { return waiting_.load(std::memory_order_acquire); }
@@ -138,11 +148,15 @@ class ControlQueue {
 
  private:
   uint32_t run();
+  size_t take();
 
   Alarm& alarm_;
+  base::Budget& budget_;
   std::atomic<bool> waiting_ = false;
-  std::mutex mutex_;
+  std::deque<Task> taken_;  // the core's thread
+  std::mutex mutex_;        // protects the members below
   std::deque<Task> tasks_;
+  std::deque<Task> first_;
 };
 
 }  // namespace rrdk::runtime

@@ -59,11 +59,16 @@ uint32_t Inbox::run() noexcept {
 }
 
 uint32_t Inbox::run_overflow() noexcept {
-  ItemList items;
-  WorkItem* newest = overflow_.exchange(nullptr, std::memory_order_acquire);
-  while (newest != nullptr)
-    items.push_front(*std::exchange(newest, newest->next));
-  return run_once(items);
+  if (overflowed_.empty()) {
+    WorkItem* newest = overflow_.exchange(&more_, std::memory_order_acquire);
+    while (newest != nullptr && newest != &more_)
+      overflowed_.push_front(*std::exchange(newest, newest->next));
+  }
+  const uint32_t ran = run_some(overflowed_, kBurst);
+  WorkItem* only = &more_;
+  if (overflowed_.empty())
+    overflow_.compare_exchange_strong(only, nullptr, std::memory_order_relaxed);
+  return ran;
 }
 
 }  // namespace rrdk::runtime

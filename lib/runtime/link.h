@@ -273,10 +273,11 @@ class Link {
   std::atomic<bool> is_over_ = false;  // it was up, or about to be; any thread reads it, too
   Link* next_dirty_ = nullptr;
   LinkState state_ = LinkState::kNew;
-  bool dirty_ = false;       // in the core's list of links to post for
-  bool ticking_ = false;     // in the core's list of links that need ticks
-  bool waits_turn_ = false;  // in CoreClient::links
-  bool held_back_ = false;   // what the queue pair was told
+  bool dirty_ = false;          // in the core's list of links to post for
+  bool ticking_ = false;        // in the core's list of links that need ticks
+  bool waits_turn_ = false;     // in CoreClient::links
+  bool held_back_ = false;      // what the queue pair was told
+  bool ending_posted_ = false;  // the core has a task for the next step of its end
   bool always_ticks_ = false;
   bool was_up_ = false;
   const bool accepting_ = false;

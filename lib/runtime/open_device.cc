@@ -56,11 +56,11 @@ void OpenDevice::unlisten(fabric::Listener* listener) {
   std::erase_if(listening_, [&](const Listening& l) { return l.listener.get() == listener; });
 }
 
-uint32_t OpenDevice::route_events() {
+uint32_t OpenDevice::route_events(base::Budget& budget) {
   std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock)
     return 0;
-  std::vector<fabric::Event> events = device_->poll_events(kEventsPerPass);
+  std::vector<fabric::Event> events = device_->poll_events(kEventsPerPass, budget);
   for (fabric::Event& event : events)
     route(std::move(event));
   return static_cast<uint32_t>(events.size());

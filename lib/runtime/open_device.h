@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/budget.h"
 #include "fabric/device.h"
 #include "rrdk/error.h"
 #include "rrdk/memory.h"
@@ -59,8 +60,9 @@ class OpenDevice {
   // When it returns, the acceptor is not called again.
   void unlisten(fabric::Listener* listener);
 
-  // Takes events and hands them on; returns how many. Also 0 while another core does so.
-  uint32_t route_events();
+  // Takes events and hands them on, until the budget is spent; returns how many. Also 0 while
+  // another core does so.
+  uint32_t route_events(base::Budget& budget);
 
  private:
   struct Listening {

@@ -38,8 +38,9 @@ PollCore::PollCore(uint32_t index, Memory& memory, const RuntimeOptions& options
       dedicated_(!options.poll_cpus.empty()),
       workers_(workers),
       call_pool_(memory, engine::CallPool::kMostCalls, this),
+      budget_(options.pass_budget_us, counters_.passes),
       inbox_(std::move(ring), alarm_),
-      control_(alarm_),
+      control_(alarm_, budget_),
       // An embedded core's reactor may sleep whatever the policy says.
       alarm_(!dedicated_ || idle_ == IdlePolicy::kAdaptive) {
   ticking_.reserve(kReservedLinks);
@@ -103,6 +104,7 @@ Result<fabric::CompletionQueue*> PollCore::completion_queue(OpenDevice& device) 
     if (auto watched = watch_fd((*queue)->wake_fd()); !watched)
       return tl::unexpected(watched.error());
   }
+  (*queue)->set_budget(budget_);
   auto tapped = std::make_unique<fabric::TappedCompletionQueue>(tap_, **queue);
   fabric::CompletionQueue* const made = queue->get();
   completions_.push_back({.core = this,
@@ -173,7 +175,8 @@ void PollCore::add(Link& link) {
 
 void PollCore::remove(Link& link) {
   RRDK_ON_CORE(*this);
-  RRDK_ASSERT(!link.dirty_ && !link.waits_turn_ && links_.contains(link.id()), link.id());
+  RRDK_ASSERT(!link.dirty_ && !link.waits_turn_ && !link.ending_posted_, link.id());
+  RRDK_ASSERT(links_.contains(link.id()), link.id());
   connections_.fetch_sub(1, std::memory_order_relaxed);
   if (link.ticking_)
     std::erase(ticking_, &link);
@@ -230,8 +233,18 @@ bool PollCore::abandoned() {
 uint32_t PollCore::route_events() {
   uint32_t count = 0;
   for (OpenDevice* device : devices_)
-    count += device->route_events();
+    count += device->route_events(budget_);
   return count;
+}
+
+// A step of a connection's end: closes it, or frees its queue pair if nothing refers to that any
+// more.
+void PollCore::go_on_ending(Link& link) {
+  link.ending_posted_ = false;
+  if (link.wants_close() && link.may_close())
+    link.give_up();
+  if (link.fabric_is_down() && !link.dirty_)
+    link.wind_up();
 }
 
 Stats PollCore::stats() const {

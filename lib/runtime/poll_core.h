@@ -6,6 +6,10 @@
 // were not sent at once, connection by connection. Then comes what can wait: deferred items,
 // timers, and at intervals ticks and the fabric's control events; the work requests that result are
 // posted too. Nothing is freed within a stage that iterates.
+//
+// Each stage is bounded: messages, calls and deferred items by their number, and what may take long
+// (control tasks, which make and end connections; timers; control events; large copies) by the
+// pass's budget, except for its first step.
 #pragma once
 
 #include <array>
@@ -19,6 +23,7 @@
 #include <vector>
 
 #include "base/assert.h"
+#include "base/budget.h"
 #include "base/clock.h"
 #include "base/count.h"
 #include "base/list.h"
@@ -114,6 +119,8 @@ class PollCore final : public base::OwnedByThread {
   // Any thread.
   void submit(WorkItem& item) noexcept { inbox_.push(item); }
   void post(ControlQueue::Task task) { control_.post(std::move(task)); }
+  // Before what waits: only for a quick task that must precede what is submitted later.
+  void post_first(ControlQueue::Task task) { control_.post_first(std::move(task)); }
   // Whether the calling thread is the one that polls. In a pass it is, even while another thread
   // tries in vain to take over (begin_first_pass()) and is recorded as the owner.
   bool here() const noexcept override {
@@ -143,6 +150,12 @@ class PollCore final : public base::OwnedByThread {
   }
   // May be called outside of a pass: a sleep that is already armed then ends in time for the timer.
   void start_timer(Timer& timer, uint64_t due_ns);
+  // As post(), without a lock: for what goes on in steps.
+  void post_here(ControlQueue::Task task) {
+    RRDK_ON_CORE(*this);
+    control_.post_here(std::move(task));
+  }
+  base::Budget& budget() noexcept { return budget_; }
   WorkerPool* workers() noexcept { return workers_; }
   engine::CallPool& call_pool() noexcept { return call_pool_; }
   void defer(WorkItem& item) noexcept {  // to the next pass
@@ -194,7 +207,8 @@ class PollCore final : public base::OwnedByThread {
  private:
   static constexpr uint32_t kCompletionBurst = 32;
   static constexpr uint32_t kBatchesPerPass = 4;  // when connections wait for their turns
-  static constexpr uint32_t kClockPasses = 16;    // between readings of the clock
+  static constexpr uint32_t kDeferredBurst = 32;
+  static constexpr uint32_t kClockPasses = 16;  // between readings of the clock
   static constexpr uint64_t kTickNs = 1'000'000;
   static constexpr uint64_t kEventsNs = 200'000;
 
@@ -221,10 +235,11 @@ class PollCore final : public base::OwnedByThread {
     PollCore* core;
     uint64_t next_tick = 0;
     uint64_t next_events = 0;
+    bool events_left = false;  // perhaps: the budget was spent
 
     uint32_t poll(uint64_t now_ns);
-    bool peek(uint64_t) const { return false; }
-    bool try_sleep(uint64_t) { return true; }
+    bool peek(uint64_t) const { return events_left; }
+    bool try_sleep(uint64_t) { return !events_left; }
     void wake() { next_events = 0; }
   };
   static_assert(WorkSource<Completions> && WorkSource<Housekeeping> && WorkSource<Inbox> &&
@@ -247,6 +262,8 @@ class PollCore final : public base::OwnedByThread {
   // Returns false if something is left to post.
   bool flush() { return (dirty_.empty() && !for_workers_) || post_dirty(); }
   uint32_t serve_turns();
+  uint32_t run_deferred();
+  void go_on_ending(Link& link);
   void take_tap_away();
   bool push_workers();
   bool post_dirty();
@@ -259,6 +276,7 @@ class PollCore final : public base::OwnedByThread {
   engine::CallPool call_pool_;  // outlives the links
 
   // The state of a pass.
+  base::Budget budget_;
   uint64_t now_ = base::Tsc::now_ns();
   uint32_t clock_age_ = 0;
   std::vector<Completions> completions_;
@@ -266,7 +284,7 @@ class PollCore final : public base::OwnedByThread {
   Inbox inbox_;
   ControlQueue control_;
   ItemList deferred_;
-  Timers timers_;
+  Timers timers_{budget_};
   Housekeeping housekeeping_{this};
   Turns turns_;
   CoreClient outgoing_;

@@ -43,6 +43,7 @@ uint32_t PollCore::poll() {
   if (!begin_pass()) [[unlikely]]
     return 0;
   base::begin_reading();
+  ++counters_.passes;  // first: the budget begins anew
   if (armed_) [[unlikely]]
     disarm();
 
@@ -55,12 +56,11 @@ uint32_t PollCore::poll() {
   work += control_.poll(now_);  // before the inbox: Runtime::Impl::place_taps()
   work += inbox_.poll(now_);
   flushed_ = flush();  // calls and replies, before what can wait
-  work += deferred_.empty() ? 0 : run_once(deferred_);
+  work += deferred_.empty() ? 0 : run_deferred();
   work += timers_.poll(now_);
   work += housekeeping_.poll(now_);
   flushed_ = flush();
 
-  ++counters_.passes;
   if (work != 0)
     ++counters_.busy_passes;
   // After the work, not before it, and not always: reading the counter can take longer than an idle
@@ -155,19 +155,27 @@ void Link::on_sent_in_lane() noexcept {
   core_.mark_dirty(*this);
 }
 
+// What they defer waits for the next pass, behind what is left of them.
+uint32_t PollCore::run_deferred() {
+  ItemList now = deferred_.take();
+  const uint32_t ran = run_some(now, kDeferredBurst);
+  deferred_.push_front(now.take());
+  return ran;
+}
+
 // First takes more batches, so that connections whose completions are queued behind those of a busy
 // one are seen before its turn.
 uint32_t PollCore::serve_turns() {
   uint32_t work = 0;
   for (Completions& source : completions_) {
-    for (uint32_t batches = 1; batches < kBatchesPerPass; ++batches) {
+    for (uint32_t batches = 1; batches < kBatchesPerPass && !budget_.known_spent(); ++batches) {
       uint32_t count = source.poll(now_);
       work += count;
       if (count < kCompletionBurst)
         break;
     }
   }
-  return work + turns_.serve();
+  return work + turns_.serve(budget_);
 }
 
 void Link::catch_up() {
@@ -208,8 +216,10 @@ uint32_t PollCore::Housekeeping::poll(uint64_t now_ns) {
     core->tick(now_ns);
   }
   if (now_ns >= next_events) {
-    next_events = now_ns + kEventsNs;
-    work += core->route_events();
+    const uint32_t events = core->route_events();
+    events_left = core->budget_.known_spent();
+    next_events = events_left ? 0 : now_ns + kEventsNs;
+    work += events;
   }
   return work;
 }
@@ -292,8 +302,16 @@ bool PollCore::post_dirty() {
       mark_dirty(link);
       all = false;
     }
-    if (link.wants_close() && link.may_close()) [[unlikely]]
+    if (link.wants_close() && link.may_close() && !budget_.known_spent()) [[unlikely]] {
+      budget_.begin();
       link.give_up();
+      (void)budget_.spent();
+    }
+    if ((link.wants_close() || link.fabric_is_down()) && !link.ending_posted_) [[unlikely]] {
+      link.ending_posted_ = true;
+      // datapath-allow: once per connection
+      control_.post_here([this, &link] { go_on_ending(link); });
+    }
     if (!link.ticking_ && link.needs_tick()) {
       link.ticking_ = true;
       // datapath-allow: grows only with the number of connections
@@ -302,8 +320,6 @@ bool PollCore::post_dirty() {
     // A link with waiting calls is always in the tick list.
     if (link.ticking_ && link.backlogged()) [[unlikely]]
       turns_.join(link);
-    if (link.fabric_is_down() && !link.dirty_) [[unlikely]]
-      link.wind_up();
   }
   return all;
 }
@@ -356,9 +372,10 @@ void Turns::join(Link& link) noexcept {
   link.client_.push(link);
 }
 
-uint32_t Turns::serve() noexcept {
+// At least one, while data that is copied for their calls does not use up the budget.
+uint32_t Turns::serve(const base::Budget& budget) noexcept {
   uint32_t turns = 0;
-  while (!clients_.empty() && turns < kTurnsPerPass) {
+  while (!clients_.empty() && turns < kTurnsPerPass && !(turns != 0 && budget.known_spent())) {
     rounds_.turn();
     CoreClient& client = clients_.pop();
     client.catch_up(rounds_.number);

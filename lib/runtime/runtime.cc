@@ -276,7 +276,7 @@ void Runtime::Impl::place_taps() {
       continue;
     }
     left->fetch_add(1);
-    core->post([&core = *core, left] {
+    core->post_first([&core = *core, left] {
       core.place_tap();
       left->fetch_sub(1);
     });

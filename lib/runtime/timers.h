@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/assert.h"
+#include "base/budget.h"
 #include "base/work_item.h"
 
 namespace rrdk::runtime {
@@ -15,7 +16,9 @@ using base::Timer;
 
 class Timers {
  public:
-  Timers() { heap_.reserve(kReserve); }
+  explicit Timers(base::Budget& budget = base::Budget::none()) : budget_(budget) {
+    heap_.reserve(kReserve);
+  }
 
   // Allocates only if more timers run at once than ever before.
   void start(Timer& timer, uint64_t due_ns) noexcept;
@@ -38,6 +41,7 @@ class Timers {
   void sift_up(size_t place) noexcept;
   void sift_down(size_t place) noexcept;
 
+  base::Budget& budget_;
   std::vector<Timer*> heap_;
 };
 

@@ -27,13 +27,14 @@ void Timers::cancel(Timer& timer) noexcept {
 }
 
 uint32_t Timers::fire_due(uint64_t now_ns) noexcept {
+  budget_.begin();
   uint32_t count = 0;
-  while (count < kMostPerPass && peek(now_ns)) {
+  do {
     Timer* timer = heap_.front();
     cancel(*timer);
     timer->fire(*timer);
     ++count;
-  }
+  } while (count < kMostPerPass && peek(now_ns) && !budget_.spent());
   return count;
 }
 

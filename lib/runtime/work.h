@@ -11,7 +11,7 @@
 namespace rrdk::runtime {
 
 using base::ItemList;
-using base::run_once;
+using base::run_some;
 using base::WorkItem;
 
 struct WorkerClient;

@@ -49,29 +49,47 @@ void Server::Impl::add_step(std::function<void()> step) {
   });
 }
 
-// They are destroyed only on their core's thread, and not within close() or drain().
-std::vector<ServerLink*> Server::Impl::links_of(const PollCore& core) const {
-  std::vector<ServerLink*> links;
-  links_.for_each([&](ServerLink& link) {
+// Goes through the links that the core has now, one in each of its tasks: each takes time.
+void Server::Impl::for_links_of(PollCore& core, void (Impl::*what)(ServerLink&)) {
+  std::vector<uint64_t> ids;
+  links_.for_each([&](const ServerLink& link) {
     if (link.settled && &link.core() == &core)
-      links.push_back(&link);
+      ids.push_back(link.id());
   });
-  return links;
+  tasks_.fetch_add(1, std::memory_order_relaxed);
+  next_link({.core = core, .what = what, .left = std::move(ids)});
+}
+
+void Server::Impl::next_link(Walk walk) {
+  if (walk.left.empty()) {
+    tasks_.fetch_sub(1, std::memory_order_release);  // last: the Impl may be destroyed now
+    return;
+  }
+  if (ServerLink* const link = links_.find(walk.left.back()))
+    (this->*walk.what)(*link);
+  walk.left.pop_back();
+  PollCore& core = walk.core;
+  core.post_here([this, walk = std::move(walk)]() mutable { next_link(std::move(walk)); });
 }
 
 void Server::Impl::drain_links_of(PollCore& core) {
-  for (ServerLink* link : links_of(core))
-    link->drain();
+  for_links_of(core, &Impl::drain_link);
 }
 
 void Server::Impl::close_links_of(PollCore& core) {
-  const Ending why = {EndedBy::kProgram,
-                      Errc::kShutdown,
-                      {},
-                      closing_.load(std::memory_order_relaxed) ? "the server is closing"
-                                                               : "it was not drained in time"};
-  for (ServerLink* link : links_of(core))
-    link->close(why);
+  for_links_of(core, &Impl::close_link);
+}
+
+void Server::Impl::drain_link(ServerLink& link) {
+  link.drain();
+}
+
+void Server::Impl::close_link(ServerLink& link) {
+  link.close({EndedBy::kProgram,
+              Errc::kShutdown,
+              {},
+              closing_.load(std::memory_order_relaxed) ? "the server is closing"
+                                                       : "it was not drained in time"});
 }
 
 void Server::Impl::forget_core(PollCore& core) {

@@ -219,9 +219,17 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   runtime::PollCore& first_core() const noexcept;
   void on_cores(void (Impl::*task)(runtime::PollCore&));
   void add_step(std::function<void()> step);
-  std::vector<server::ServerLink*> links_of(const runtime::PollCore& core) const;
+  struct Walk {
+    runtime::PollCore& core;
+    void (Impl::*what)(server::ServerLink&);
+    std::vector<uint64_t> left;  // ids
+  };
+  void for_links_of(runtime::PollCore& core, void (Impl::*what)(server::ServerLink&));
+  void next_link(Walk walk);
   void drain_links_of(runtime::PollCore& core);
   void close_links_of(runtime::PollCore& core);
+  void drain_link(server::ServerLink& link);
+  void close_link(server::ServerLink& link);
   void forget_core(runtime::PollCore& core);
   void look();
   // Whether no pass and no worker is in its handlers any more, or will be.

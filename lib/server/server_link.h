@@ -231,8 +231,13 @@ class Sweeper final : public runtime::Chore {
     const bool seldom = now_ns - std::exchange(last_look_ns_, now_ns) > kSeldomNs;
     const size_t part = seldom ? links_.size() : std::max(kAtOnce, links_.size() / 8);
     const size_t end = std::min(links_.size(), next_ + part);
-    while (next_ < end)
-      links_[next_++]->check_timeouts(now_ns);
+    while (next_ < end) {
+      ServerLink& link = *links_[next_++];
+      link.check_timeouts(now_ns);
+      // Closing one takes time: the rest waits for the next look.
+      if (link.state() == runtime::LinkState::kClosing && link.core().budget().spent())
+        break;
+    }
     if (next_ < links_.size())
       return;
     next_ = 0;

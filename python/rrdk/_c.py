@@ -162,7 +162,7 @@ MemoryOptions = _structure(
 RuntimeOptions = _structure(
     "rrdk_runtime_options", ("size", c_size_t), ("poll_cpus", POINTER(c_int)), ("num_poll_cpus", c_size_t),
     ("worker_cpus", POINTER(c_int)), ("num_worker_cpus", c_size_t), ("embedded_cores", c_uint32), ("idle", Enum),
-    *_same(c_uint32, "adaptive_us", "ring_size", "stamp_every"))
+    *_same(c_uint32, "adaptive_us", "ring_size", "stamp_every", "pass_budget_us"))
 CaptureOptions = _structure("rrdk_capture_options", ("size", c_size_t), ("message_bytes", c_uint32),
                             ("file_bytes", c_uint64))
 CaptureCounts = _structure("rrdk_capture_counts", ("size", c_size_t), *_same(c_uint64, "captured", "lost"))

@@ -447,7 +447,7 @@ class Runtime(Object):
     """Cores that poll. Without poll_cpus, the program itself polls, in one thread: poll() or poll_until(). With
     poll_cpus (a CPU for each thread, -1: not pinned) the library has threads, which call handlers and callbacks.
     worker_cpus are threads for handlers of procedures with `worker`. The other options are those of
-    rrdk::RuntimeOptions: idle, adaptive_us, ring_size, stamp_every."""
+    rrdk::RuntimeOptions: idle, adaptive_us, ring_size, stamp_every, pass_budget_us."""
     _what = "the runtime"
 
     def __init__(self, memory, *, poll_cpus=(), worker_cpus=(), **options):

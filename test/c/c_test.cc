@@ -87,6 +87,10 @@ TEST(CSetUp, TimersAndTasks) {
   EXPECT_STREQ(timers_and_tasks(), nullptr);
 }
 
+TEST(CSetUp, APassHasABudget) {
+  EXPECT_STREQ(a_pass_has_a_budget(), nullptr);
+}
+
 TEST(CSetUp, OptionsOfOtherReleases) {
   EXPECT_STREQ(options_of_other_releases(), nullptr);
 }

@@ -1314,6 +1314,43 @@ const char* timers_and_tasks(void) {
   return end_world(&w);
 }
 
+/* Takes longer than the smallest budget. */
+static void slow(rrdk_timer* timer, void* argument) {
+  (void)timer;
+  const uint64_t end = rrdk_now_ns() + 2000;
+  while (rrdk_now_ns() < end) {
+  }
+  ++*(int*)argument;
+}
+
+const char* a_pass_has_a_budget(void) {
+  struct world w;
+  BEGIN(begin_memory(&w));
+  rrdk_runtime_options smallest;
+  rrdk_runtime_options_init(&smallest, sizeof smallest);
+  CHECK(smallest.pass_budget_us == 100);
+  smallest.pass_budget_us = 1;
+  rrdk_runtime* runtime = NULL;
+  CHECK_OK(rrdk_runtime_create(w.memory, &smallest, &runtime, &error));
+  rrdk_runtime_poll(runtime, 0); /* so that timers are started at once */
+  int fired = 0;
+  rrdk_timer* timers[3];
+  for (int i = 0; i < 3; ++i) {
+    CHECK_OK(rrdk_timer_create(runtime, 0, slow, &fired, &timers[i], &error));
+    rrdk_timer_start(timers[i], rrdk_now_ns());
+  }
+  for (int passes = 0; fired < 3;) {
+    const int before = fired;
+    rrdk_runtime_poll(runtime, 0);
+    CHECK(fired <= before + 1);
+    CHECK(++passes < 1000000);
+  }
+  for (int i = 0; i < 3; ++i)
+    rrdk_timer_destroy(timers[i]);
+  rrdk_runtime_destroy(runtime);
+  return end_world(&w);
+}
+
 const char* options_of_other_releases(void) {
   struct world w;
   BEGIN(begin_memory(&w));

@@ -22,6 +22,7 @@ const char* counters_and_stats(const char* uri);
 const char* credentials(const char* uri);
 const char* captures(const char* uri);
 const char* timers_and_tasks(void);
+const char* a_pass_has_a_budget(void);
 const char* options_of_other_releases(void);
 const char* options_that_are_wrong(void);
 const char* errors_have_names(void);

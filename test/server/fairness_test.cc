@@ -88,7 +88,9 @@ struct Caller {
 
 struct Fair {
   explicit Fair(const ServerOptions& options = {}, const std::vector<int>& workers = {})
-      : runtime(Runtime::create(*memory, {.worker_cpus = workers, .embedded_cores = 2}).value()),
+      : runtime(Runtime::create(*memory,
+                                {.worker_cpus = workers, .embedded_cores = 2, .pass_budget_us = 0})
+                    .value()),
         server(Server::create(*runtime, options).value()),
         client(Client::create(*runtime, {.credits = 64}).value()) {
     counts.data = std::move(memory->allocate(kPiece).value());

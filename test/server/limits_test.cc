@@ -366,7 +366,7 @@ TEST(Results, AreNotDelayedOnALostConnection) {
 // then.
 TEST(Turns, LostConnectionsStayUntilTheirTurn) {
   constexpr uint32_t kClients = 32, kCalls = 16;
-  Site site({.credits = kCalls});
+  Site site({.credits = kCalls}, {.embedded_cores = 2, .pass_budget_us = 0});
   Buffer data = site.memory->get(65536);
   std::vector<std::unique_ptr<RawClient>> clients;
   for (uint64_t name = 1; name <= kClients; ++name)

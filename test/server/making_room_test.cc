@@ -234,7 +234,7 @@ struct PoorDevice final : fabric::Device {
                        std::span<const std::byte>) override {
     return fail(Errc::kUnsupported, "not reached");
   }
-  std::vector<fabric::Event> poll_events(uint32_t) override { return {}; }
+  std::vector<fabric::Event> poll_events(uint32_t, base::Budget&) override { return {}; }
   int event_fd() const override { return -1; }
 
  private:

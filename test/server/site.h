@@ -227,7 +227,7 @@ struct Site final : private runtime::Acceptor {
   }
   const runtime::OpenDevice& device() const { return *device_; }
   // Processes connection events without a pass of a core. Returns how many events there were.
-  uint32_t route_events() { return device_->route_events(); }
+  uint32_t route_events() { return device_->route_events(base::Budget::none()); }
   static void send(RawClient& client, const RawCall& call) {
     client.send(call.message(kSiteBinding.program, kSiteBinding.version));
   }

@@ -303,6 +303,7 @@ typedef struct rrdk_runtime_options {
   uint32_t adaptive_us;
   uint32_t ring_size;
   uint32_t stamp_every;
+  uint32_t pass_budget_us;
 } rrdk_runtime_options;
 
 void rrdk_runtime_options_init(rrdk_runtime_options* options, size_t size);

@@ -34,7 +34,8 @@
  *
  * Waiting: what may take long comes in two forms. One does not wait: it returns at once, takes less
  * than a millisecond, and reports the end by a callback on a poll core, during a pass. It may be
- * used anywhere, in callbacks and handlers too. The other is built on it, and waits:
+ * used anywhere, in callbacks and handlers too. What it starts is done in passes, a little in each
+ * (Runtime::poll()). The other is built on it, and waits:
  *
  *   does not wait                             waits
  *   Client::connect_start()                   connect()
@@ -114,6 +115,11 @@ struct RuntimeOptions {
    */
   uint32_t ring_size = 4096;
   uint32_t stamp_every = 16;  ///< initial value of Runtime::stamp_every()
+  /**
+   * Microseconds of slow work in one pass of a core, see Runtime::poll(). Less makes passes shorter
+   * and the slow work slower: each pass does at least one step of each kind. 0: no limit.
+   */
+  uint32_t pass_budget_us = 100;
   Reserved<8> reserved = {};  ///< spare bytes for later releases
 };
 
@@ -135,6 +141,18 @@ class Runtime {
    * Embedded: makes one pass of core `core`; returns the number of things done (0: idle). Never
    * blocks. Also returns 0 within a handler or callback, if there is no such core, and on a Runtime
    * that is not embedded, whose cores have their own threads.
+   *
+   * How long a pass takes: it handles a bounded number of messages, calls and callbacks, and of the
+   * slow work as much as RuntimeOptions::pass_budget_us allows. Slow work is to make, accept, close
+   * and end connections, to take connection events and due timers, and to copy large data (shm,
+   * iwarp). The rest goes on in the next pass, in order, and until then arm_wake() returns false.
+   * So a pass takes at most
+   *
+   *   its messages + pass_budget_us + one step of each kind of slow work
+   *
+   * and longer only by the program's own handlers and callbacks, by memory that is taken for the
+   * first time (2 ms for 2 MiB), and by the operating system. The longest step is to begin one
+   * connection over shm, some 0.4 ms; doc/guide-cores-and-memory.md has the others.
    *
    * A peer that falls asleep while a pass sends to it is woken by the next pass. So poll once more
    * before the thread does anything long. Before it sleeps, arm_wake() takes care of that.
