@@ -222,10 +222,12 @@ bool Deferred::exist() noexcept {
 
 void Deferred::end_all(const Transport* transport) {
   AllDeferred& deferred = AllDeferred::get();
-  std::lock_guard lock(deferred.mutex);  // so that none is released meanwhile
+  std::lock_guard lock(deferred.mutex);  // so that none is freed meanwhile
   for (Deferred* each : deferred.all) {
+    if (each->transport_ != transport)
+      continue;
     std::lock_guard its_lock(each->mutex_);
-    if (each->transport_ == transport && each->call_)
+    if (each->call_)
       each->reject(AcceptStat::kSystemErr);
   }
 }
@@ -234,12 +236,16 @@ void Deferred::release(SVCXPRT* handle) {
   if (!check_process())
     return;
   Deferred& deferred = of(handle);
+  const std::shared_ptr<Deferred> last = deferred.self_;
+  {
+    std::lock_guard lock(deferred.mutex_);
+    if (deferred.call_)
+      deferred.reject(AcceptStat::kSystemErr);
+    deferred.self_.reset();
+  }
+  // Only now: until it is answered, the end of its transport must find it. Without its lock, which
+  // end_all() takes after that of the list.
   AllDeferred::get().remove(&deferred);
-  std::shared_ptr<Deferred> last = deferred.self_;
-  std::lock_guard lock(deferred.mutex_);
-  if (deferred.call_)
-    deferred.reject(AcceptStat::kSystemErr);
-  deferred.self_.reset();
 }
 
 }  // namespace rrdk::tirpc

@@ -93,7 +93,7 @@ class Deferred : public Exchange {
   static const Ops kOps;
 
   std::recursive_mutex mutex_;
-  const Transport* transport_;
+  const Transport* const transport_;
   std::shared_ptr<Deferred> self_;  // until it is released
 };
 

@@ -45,8 +45,11 @@ Result<int> Service::open_fd() {
       ::close(made);
     return failure;
   }
-  fd = made;
-  reactor->share_wake_fd();
+  {
+    Turn turn;  // the keeper may be reading it
+    fd = made;
+    reactor->share_wake_fd();
+  }
   ring();
   return fd;
 }

@@ -187,13 +187,16 @@ void rrdk_svc_run(void);
  * must be called in any case. If the call is not answered then, the client gets RPC_SYSTEMERROR.
  * The svc_req and the credentials are valid until the dispatch routine returns, as always, and
  * arguments that it has decoded until the answer, unless it frees them, as rpcgen's routines do.
+ * After the answer only svc_freeargs() of this handle may free them: those that were decoded in
+ * place are no longer the program's.
  * The answer is sent when the routine has returned: it must not wait for that. An answer to a
  * client that has gone is dropped. When the transport is destroyed, its calls are answered with an
  * error, and then svc_sendreply() returns FALSE.
  *
- * An SVCXPRT of libtirpc, which can answer later, is returned as it is, and rrdk_svc_release() does
- * nothing with it. So one routine serves both. NULL: there is no call to be answered;
- * rrdk_tirpc_error() says so.
+ * An SVCXPRT of libtirpc is returned as it is, and rrdk_svc_release() does nothing with it. It has
+ * no handles for single calls: answer it in the thread that serves it, over a stream only, before
+ * its client calls again, and not if that has hung up, since libtirpc then frees it. NULL: there is
+ * no call to be answered; rrdk_tirpc_error() says so.
  */
 SVCXPRT* rrdk_svc_defer(SVCXPRT* transport);
 void rrdk_svc_release(SVCXPRT* deferred);
