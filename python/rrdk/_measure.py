@@ -128,14 +128,17 @@ class _Load:
         # How many calls each Call is still to make; each has its own share, since others run at the same time.
         self._calls = {Call(connection): None if count is None else count // window + (k < count % window)
                        for k in range(window)}
-        self.busy = 0
+        self.busy = set()  # of the Calls that are not done; poll threads take them out
         self._submitted = {}
 
     def start(self):
         self._stop_at = None if self._duration is None else time.monotonic_ns() + int(self._duration * 1e9)
+        self.busy.update(self._calls)
         for call in self._calls:
-            self.busy += 1
-            self._next(call)
+            if self._calls[call] != 0 and self.failure is None:
+                self._make(call)  # one call at least, however short the time
+            else:
+                self.busy.discard(call)
 
     def stop(self):
         self._stop_at = 0
@@ -144,17 +147,20 @@ class _Load:
         left = self._calls[call]
         if left == 0 or self.failure is not None or (
                 self._stop_at is not None and time.monotonic_ns() >= self._stop_at):
-            self.busy -= 1
-            return
-        if left is not None:
-            self._calls[call] = left - 1
+            self.busy.discard(call)
+        else:
+            self._make(call)
+
+    def _make(self, call):
+        if self._calls[call] is not None:
+            self._calls[call] -= 1
         try:
             self._begin(call)
             self._submitted[call] = time.monotonic_ns()
             call.submit(self._done)
         except BaseException as failure:
             self.failure = failure
-            self.busy -= 1
+            self.busy.discard(call)
 
     def _done(self, call):
         self.ended = time.monotonic_ns()
@@ -162,7 +168,7 @@ class _Load:
             wrong = self._what_is_wrong(call)
         except BaseException as failure:
             self.failure = failure
-            self.busy -= 1
+            self.busy.discard(call)
             return
         if wrong is None:
             self.latencies.record(self.ended - self._submitted[call])
@@ -202,9 +208,9 @@ def _run(runtime, loads):
 
 def measure(connections, begin, *, window=1, duration=None, count=None, warmup_calls=0, check=None, engine="calls",
             size=0):
-    """Makes calls on a Connection, or on several, `window` at a time on each: for `duration` seconds, or `count` calls
-    in all. begin(call) begins each one and writes its arguments; check(call), if it is given, says whether its results are
-    right. `engine` and `size` (bytes of data in a call) only name the run.
+    """Makes calls on a Connection, or on several, `window` at a time on each: for `duration` seconds, each
+    Call once at least, or `count` calls in all. begin(call) begins each one and writes its arguments; check(call), if it
+    is given, says whether its results are right. `engine` and `size` (bytes of data in a call) only name the run.
 
     Returns a run of testrpc's JSON, with those of its members that are known here. Latencies are from submit() to the
     callback, Python's time included: compare with testrpc's before you trust small ones.
