@@ -294,12 +294,14 @@ def _on_open(connection, reason, key):
     server = _servers.get(key)
     with called("on_open"):
         try:
-            if server is not None and server._on_open is not None:
+            server = _servers[key]
+            if server._on_open is not None:
                 server._on_open(ServerConnection(connection))
-            return 0
+            refused = 0
         except Error as error:
-            refused = error.code
-            reason.contents.message = str(error).encode()[:507]
+            reason.contents.message = str(error).encode(errors="replace")[:507]
+            if isinstance(error.code, int) and 0 < error.code < 1 << 31:  # 0 would let the client in
+                refused = error.code
     return refused
 
 

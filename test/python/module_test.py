@@ -272,6 +272,25 @@ class Lifetimes(Both):
         self.connection.close()
         self.assertEqual(ended, [rrdk.CallStatus.SHUTDOWN])
         gc.collect()
+    def test_on_open_refuses_if_it_fails(self):
+        errors = [rrdk.Error("a text", "no code"), rrdk.Error(0, "nothing"), rrdk.Error(1 << 32, "too large"),
+                  rrdk.Error(None, "none"), rrdk.Error(rrdk.ErrorCode.LIMIT, "\ud800"), KeyError("x"), SystemExit(1)]
+
+        def on_open(connection):
+            if errors:
+                raise errors.pop(0)
+
+        self.begin()
+        _, uri = self.serve(self.driver, PROGRAM, on_open=on_open)
+        client = rrdk.Client(self.runtime)
+        logging.getLogger("rrdk").setLevel(logging.CRITICAL)
+        self.addCleanup(logging.getLogger("rrdk").setLevel, logging.NOTSET)
+        while errors:
+            with self.assertRaises((rrdk.Error, SystemExit)):
+                client.connect(uri)
+        client.connect(uri)  # when nothing is wrong
+
+
         self.assertIsNone(alive())
 
     def test_an_exception_in_a_callback_is_logged(self):
