@@ -148,7 +148,9 @@ class ServerCall(Handled):
 
     def reply_after(self, seconds):
         """Sends the results, but not earlier than that from now (at most 60 s)."""
-        self._end(held.server_call_reply_after, int(seconds * 1e9))
+        if not seconds >= 0:
+            raise ValueError(f"a reply cannot be sent after {seconds} s")
+        self._end(held.server_call_reply_after, int(min(seconds, 60) * 1e9))
 
     def reject(self, status):
         """Answers with an AcceptStat, such as GARBAGE_ARGS."""

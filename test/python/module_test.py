@@ -160,6 +160,9 @@ class Handlers(Both):
     def test_other_procedures_and_names(self):
         def any_other(call):
             call.results.put_u32(call.procedure)
+            for seconds in (-1, -0.001, float("nan")):
+                with self.assertRaisesRegex(ValueError, "cannot be sent after"):
+                    call.reply_after(seconds)
             call.reply()
 
         self.start_both(rrdk.Procedure(rrdk.OTHER_PROCEDURES, "OTHER", any_other, fixed_results=4))
