@@ -5,7 +5,7 @@ import gc
 import json
 import logging
 import os
-import random
+import signal
 import struct
 import subprocess
 import sys
@@ -14,7 +14,7 @@ import weakref
 
 import python_harness as harness
 import rrdk
-from python_harness import PROGRAM, READ, pattern
+from python_harness import PATIENCE, PROGRAM, READ, pattern
 
 SCRIPTS = harness.ROOT / "scripts"
 RUN_WORDS = {"window", "connections", "active", "duration", "count", "seconds", "calls", "calls_right", "errors",
@@ -449,12 +449,12 @@ class Lifetimes(Both):
         own.close()
 
     def test_random_uses_never_crash(self):
-        seed = os.environ.get("RRDK_SEED") or str(random.randrange(1 << 32))
+        seed = os.environ.get("RRDK_SEED") or "1"  # RRDK_SEED=N tries others
         program = os.path.join(os.path.dirname(harness.__file__), "random_uses.py")
         for options in ([], ["threads"]):
             done = subprocess.run(
-                [sys.executable, "-X", "faulthandler", program, "-", seed, f"{self.folder}/socket", "3000", *options],
-                capture_output=True, text=True, env={**os.environ, "RRDK_LOG": "error"})
+                [sys.executable, "-X", "faulthandler", program, "-", seed, f"{self.folder}/socket", "1500", *options],
+                capture_output=True, text=True, env={**os.environ, "RRDK_LOG": "error"}, timeout=PATIENCE)
             self.assertEqual(done.returncode, 0, f"RRDK_SEED={seed}\n{done.stdout[-5000:]}\n{done.stderr[-5000:]}")
 
     def test_telemetry_ends_before_what_it_shows(self):
@@ -650,7 +650,7 @@ class Watching(Both):
         self.assertTrue(self.connection.alive)
         self.assertIsNone(self.connection.error())
         self.assertEqual(self.connection.version, 1)
-        self.assertEqual(self.server.drain(1000), 0)
+        self.assertEqual(self.server.drain(PATIENCE * 1000), 0)
         self.until(lambda: self.connection.state == rrdk.State.CLOSED)
         self.assertIsInstance(self.connection.error(), rrdk.Error)
 
