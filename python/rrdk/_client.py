@@ -7,25 +7,25 @@ from ctypes import byref
 from . import _c
 from ._c import CallError, CallStatus, ClosedError, Error, ErrorCode, State, held, lib
 from ._messages import Credential, Decoder, Encoder, ask_info, hand_over
-from ._runtime import (Buffer, Handled, Loans, Object, Runtime, Spans, called, keys, may_wait, members, need,
-                       on_released, take_back)
-from ._serving import Program, end_services, forget_services, offer
+from ._runtime import (Buffer, Handled, Loans, Object, Runtime, Spans, called, keys, lock, may_wait, members,
+                       need, on_released, take_back)
+from ._serving import Program, end_services, forget_services, offer, use_caller
 
 
 class Client(Object):
     """Connects to servers. The options are those of rrdk_client_options, such as reconnect=True, call_timeout_ms=2000,
     retransmit=True, version=Version.AUTO. keepalive_program is a Program, whose NULL procedure is called."""
     _what = "the client"
-    _closing = False
 
     def __init__(self, runtime, *, keepalive_program=None, **options):
         structure = _c.options(_c.ClientOptions, lib.client_options_init, options)
         if keepalive_program is not None:
             structure.keepalive_program = need(keepalive_program, Program)._handle
-        super().__init__(_c.made(lib.client_create, need(runtime, Runtime)._handle, byref(structure)), runtime)
+        super().__init__(need(runtime, Runtime))
         self.runtime = runtime
         self._services = []
         self._kept = weakref.WeakSet()
+        runtime._use(lambda of_runtime: self._open(_c.made(lib.client_create, of_runtime, byref(structure))))
 
     def add_service(self, program):
         """Offers the program to servers on this client's connections; must precede the first connection."""
@@ -67,8 +67,7 @@ def _on_state(handle, state, reason, key):
         return
     with called("on_state"):
         error = _c.error_of(reason.contents) if reason else None
-        if connection._starting:  # connect() has not returned
-            connection._handle = handle
+        connection._may_have(handle)
         connection._on_state(connection, _c.known(State, state), error)
 
 
@@ -78,23 +77,35 @@ class Connection(Object):
 
     def __init__(self, client, function, uri, core, on_state):
         options = _c.options(_c.ConnectOptions, lib.connect_options_init, {"core": core})
+        super().__init__(client)  # on_state may be called, and use all this, before the function returns
         self.client, self.runtime, self.uri = client, client.runtime, uri
         self._on_state = on_state
         self._calls = weakref.WeakSet()
-        self._users, self._starting = 0, True
+        self._starting = True
         self._key = next(keys)
         if on_state is not None:
             options.on_state, options.argument = _on_state, self._key
             _connections[self._key] = self
         try:
-            handle = client._use(
-                lambda of_client: _c.made(function, of_client, _c.text_of(uri, "the URI"), byref(options)))
+            client._use(lambda of_client: self._open(
+                _c.made(function, of_client, _c.text_of(uri, "the URI"), byref(options))))
         except BaseException:
-            _connections.pop(self._key, None)
-            self.__dict__.pop("_handle", None)
+            if self in client._children:  # it is up, and Ctrl-C came
+                self.close()
+            self._forget()
+            self._end()
             raise
-        self._starting = False
-        super().__init__(handle, client)
+
+    def _may_have(self, handle):
+        """A callback has got the handle, perhaps before connect() has returned it."""
+        with lock:
+            if self._starting:
+                self._handle = handle
+
+    def _open(self, handle):
+        with lock:
+            self._starting = False
+            super()._open(handle)
 
     @property
     def state(self):
@@ -103,12 +114,12 @@ class Connection(Object):
     @property
     def alive(self):
         """True if it is established, so that calls are sent."""
-        return held.caller_alive(self._caller())
+        return self._use_caller(held.caller_alive)
 
     @property
     def room(self):
         """How many more calls submit() takes, which Client(max_queued=) bounds."""
-        return held.caller_room(self._caller())
+        return self._use_caller(held.caller_room)
 
     @property
     def version(self):
@@ -129,10 +140,10 @@ class Connection(Object):
 
     def set_auth_sys(self, identity):
         """Sets the AuthSys of calls that are begun from now on."""
-        _c.must(lib.caller_set_auth_sys, self._caller(), byref(identity.structure()))
+        self._use_caller(lambda caller: _c.must(lib.caller_set_auth_sys, caller, byref(identity.structure())))
 
     def set_auth(self, flavor, body=b""):
-        _c.must(lib.caller_set_auth, self._caller(), _c.number(flavor), bytes(body), len(body))
+        self._use_caller(lambda caller: _c.must(lib.caller_set_auth, caller, _c.number(flavor), bytes(body), len(body)))
 
     def drain(self, timeout_ms):
         """Lets calls in flight finish, and closes; returns how many had not ended in time."""
@@ -142,8 +153,9 @@ class Connection(Object):
         """Begins to close, and ends all calls with SHUTDOWN, without waiting; close() is still needed."""
         self._use(lib.connection_close_start)
 
-    def _caller(self):
-        return lib.connection_caller(self._handle)
+    def _use_caller(self, function):
+        """Returns function(caller), while which the connection stays open."""
+        return use_caller(self, lib.connection_caller, function)
 
     def _before_close(self):
         for call in members(self._calls):
@@ -151,6 +163,9 @@ class Connection(Object):
 
     def _destroy(self, handle):
         lib.connection_destroy(handle)
+        self._end()
+
+    def _end(self):
         for call in members(self._calls):
             call._abandon()
         _connections.pop(self._key, None)
@@ -164,8 +179,8 @@ _in_flight = {}
 def _on_done(_, key):
     call = _in_flight.pop(key, None)
     if call is not None:
+        done, call._done = call._done, None  # before another thread may submit it again
         call._in_flight = False
-        done, call._done = call._done, None
         if done is not None:
             with called("the callback of a call"):
                 done(call)
@@ -177,13 +192,6 @@ class Call(Handled):
     _what = "the call"
 
     def __init__(self, connection):
-        caller = connection._caller()
-        if caller is None:
-            raise ClosedError(connection._what)
-        handle = held.call_create(caller)
-        if handle is None:
-            raise MemoryError("no memory for a call")
-        self._handle = handle
         self.connection = connection
         self._args = self._done = None
         self._results = None  # a weak reference to the decoder, which keeps the call
@@ -192,7 +200,14 @@ class Call(Handled):
         self._lent = 0
         self._spans = Spans(connection.runtime.memory)
         self._places = ()  # where the results may be: memory that was offered, which is kept as long
-        connection._calls.add(self)
+        connection._use_caller(self._create)
+
+    def _create(self, caller):
+        handle = held.call_create(caller)
+        if handle is None:
+            raise MemoryError("no memory for a call")
+        self._handle = handle
+        self.connection._calls.add(self)
 
     def __del__(self):
         if not self.closed:  # it is not in flight, since _in_flight would have it

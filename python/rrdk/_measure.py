@@ -26,9 +26,9 @@ class Telemetry(Object):
             return (_c.Handle * len(objects))(*[need(each, kind)._handle for each in objects]), len(objects)
 
         runtimes = [] if runtime is None else [need(runtime, Runtime)]
-        super().__init__(_c.made(lib.telemetry_create, _c.text_of(name, "the name"), runtime and runtime._handle,
-                                 *array(servers, Server), *array(connections, Connection)),
-                         *runtimes, *servers, *connections)
+        super().__init__(*runtimes, *servers, *connections)
+        self._open(_c.made(lib.telemetry_create, _c.text_of(name, "the name"), runtime and runtime._handle,
+                           *array(servers, Server), *array(connections, Connection)))
 
     def openmetrics(self):
         return self._text(lib.telemetry_openmetrics)
@@ -144,8 +144,7 @@ class _Load:
         self._stop_at = 0
 
     def _next(self, call):
-        left = self._calls[call]
-        if left == 0 or self.failure is not None or (
+        if self._calls[call] == 0 or self.failure is not None or (
                 self._stop_at is not None and time.monotonic_ns() >= self._stop_at):
             self.busy.discard(call)
         else:

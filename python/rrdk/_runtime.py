@@ -70,7 +70,7 @@ def members(weak_set):
 
 # ---- Objects with handles ----
 
-_lock = threading.RLock()  # for counts that several threads change
+lock = threading.RLock()  # for counts that several threads change
 _memories = {}  # those that are open, in order
 _at_exit = False
 
@@ -110,25 +110,32 @@ class Object(Handled):
     """An object of the library. It keeps alive what it was made of, and is closed before that: close() first closes
     what was made of this one. `with` closes, too, and so does the end of the program."""
     _close_waits = True
+    _closing = False
 
-    def __init__(self, handle, *parents):
-        self._handle = handle
+    def __init__(self, *parents):
         self._users = 0
         self._children = {}
         self._parents = parents
-        for parent in parents:
+
+    def _open(self, handle):
+        """Gives it its handle: in a _use() of a parent, which is then not closed before it knows this object."""
+        self._handle = handle
+        for parent in self._parents:
             parent._children[self] = None
 
     def _use(self, function, *arguments):
         """Returns function(handle, arguments...). Another thread cannot close the object meanwhile."""
-        with _lock:
-            handle = self._handle
-            self._users += 1
+        used = False  # Ctrl-C may come anywhere
         try:
+            with lock:
+                handle = self._handle
+                self._users += 1
+                used = True
             return function(handle, *arguments)
         finally:
-            with _lock:
-                self._users -= 1
+            if used:
+                with lock:
+                    self._users -= 1
             go_on()
 
     def _wait(self, function, *arguments):
@@ -148,20 +155,34 @@ class Object(Handled):
             return
         if self._close_waits:
             may_wait(f"closing {self._what}")
-        self._before_close()
-        for child in reversed(list(self._children)):
-            child.close()
-        self._before_destroy()
-        with _lock:
-            if self.closed:
-                return
-            if self._users:
-                raise Error(ErrorCode.INVALID_ARGUMENT, f"{self._what} is in use by another thread: it stays open")
-            handle = self.__dict__.pop("_handle")
-        self._destroy(handle)
-        for parent in self._parents:
-            parent._children.pop(self, None)
+        self._closing = True
+        try:
+            self._before_close()
+            for child in reversed(list(self._children)):
+                child.close()
+            self._before_destroy()
+            with lock:
+                if self.closed:
+                    return
+                self._must_be_unused()
+                handle = self.__dict__.pop("_handle")
+        except BaseException:
+            self._closing = False
+            raise
+        try:
+            self._destroy(handle)
+        finally:
+            for parent in self._parents:
+                parent._children.pop(self, None)
         go_on()
+
+    def _must_be_unused(self):
+        """Raises an error if another thread uses it, has made a child, or is closing one."""
+        if self._users or self._children:
+            raise self._in_use()
+
+    def _in_use(self):
+        return Error(ErrorCode.INVALID_ARGUMENT, f"{self._what} is in use by another thread: it stays open")
 
     def _before_close(self):
         """Raises an exception if it cannot be closed now."""
@@ -177,8 +198,11 @@ class Object(Handled):
 def _close_all():
     """The end of the program. After it no thread of the library calls Python any more."""
     global _at_exit
-    _at_exit = True
+    with lock:
+        _at_exit = True
     for memory in reversed(list(_memories)):
+        for runtime in list(memory._children):
+            runtime._await_pass()
         for each in [*reversed(list(memory._children)), memory]:
             try:
                 each.close()
@@ -243,8 +267,9 @@ class Memory(Object):
         if classes:
             pairs = [(_c.number(size), _c.number(count)) for size, count in classes]
             keep.append(_c.put_array(structure, "classes", _c.SizeClass, pairs))
-        super().__init__(_c.made(lib.memory_create, byref(structure)))
+        super().__init__()
         self._parts = weakref.WeakSet()  # buffers and registered memory
+        self._open(_c.made(lib.memory_create, byref(structure)))
         _memories[self] = None
 
     @property
@@ -258,15 +283,19 @@ class Memory(Object):
 
     def buffer(self, size):
         """Returns a Buffer of at least `size` bytes. Raises an error (NO_MEMORY) if the pools are exhausted."""
-        handle = self._use(lib.buffer_get, _c.number(size))
-        if handle is None:
+        def get(of_memory):
+            handle = lib.buffer_get(of_memory, _c.number(size))
+            return None if handle is None else Buffer(handle, self)
+
+        buffer = self._use(get)
+        if buffer is None:
             raise Error(ErrorCode.NO_MEMORY, f"no buffer of {size} bytes is left")
-        return Buffer(handle, self)
+        return buffer
 
     def allocate(self, size):
         """Returns RegisteredMemory of this size, for bulk data that RDMA moves to or from the program's own place."""
-        return RegisteredMemory(self._use(lambda handle: _c.made(lib.memory_allocate, handle, _c.number(size, 64))),
-                                self)
+        return self._use(lambda handle: RegisteredMemory(
+            _c.made(lib.memory_allocate, handle, _c.number(size, 64)), self))
 
     def _before_close(self):
         for part in members(self._parts):
@@ -394,13 +423,13 @@ class Spans:
             raise ValueError("the memory is not that of the runtime")
         span = span.memory.span(span.offset, span.length)  # which checks what the program made
         structure = span.structure()
-        with _lock:  # poll threads end loans
+        with lock:  # poll threads end loans
             span.memory.lent += 1
         self._spans.append(span)
         return structure
 
     def drop(self):
-        with _lock:
+        with lock:
             for span in self._spans:
                 span.memory.lent -= 1
         self._spans.clear()
@@ -457,13 +486,14 @@ class Runtime(Object):
         keep = [_c.put_array(structure, name, c_int, [int(cpu) for cpu in cpus])
                 for name, cpus in (("poll_cpus", poll_cpus), ("worker_cpus", worker_cpus)) if cpus]
         may_wait("making a runtime")
-        handle = need(memory, Memory)._use(lambda of_memory: _c.made(lib.runtime_create, of_memory, byref(structure)))
-        del keep
-        super().__init__(handle, memory)
+        super().__init__(need(memory, Memory))
         self.memory = memory
         self.embedded = not poll_cpus
-        self.workers = held.runtime_num_workers(handle)
         self._poller = None  # the thread that polls
+        self._passes = 0     # how many passes it is in: one, or another in a callback
+        memory._use(lambda of_memory: self._open(_c.made(lib.runtime_create, of_memory, byref(structure))))
+        del keep
+        self.workers = held.runtime_num_workers(self._handle)
 
     def is_mine(self):
         """True if this thread polls, or may begin to."""
@@ -474,7 +504,16 @@ class Runtime(Object):
         what ends the program, such as KeyboardInterrupt, if a handler or callback did."""
         if self._poller != threading.get_ident():
             self._become_poller()
-        done = held.runtime_poll(self._handle, 0)
+        before = self._passes
+        try:
+            with lock:
+                handle = self._handle
+                if _at_exit:
+                    raise _c.ClosedError(self._what)
+                self._passes = before + 1
+            done = held.runtime_poll(handle, 0)
+        finally:
+            self._passes = before
         go_on()
         return done
 
@@ -484,6 +523,20 @@ class Runtime(Object):
         if self._poller is not None:
             raise Error(ErrorCode.INVALID_ARGUMENT, "another thread polls this runtime: always poll in the same one")
         self._poller = threading.get_ident()
+
+    def _before_close(self):
+        if self._passes:  # its children would wait for the pass
+            raise self._in_use()
+
+    def _must_be_unused(self):
+        self._before_close()
+        super()._must_be_unused()
+
+    def _await_pass(self):
+        """At the end of the program: waits until another thread, which is a daemon, has left its last pass."""
+        give_up = time.monotonic() + 10
+        while self._passes and self._poller != threading.get_ident() and time.monotonic() < give_up:
+            time.sleep(0.001)
 
     def fileno(self):
         """A descriptor that is readable when there is something to do, once arm_wake() has returned True; for select

@@ -6,9 +6,10 @@ from collections import namedtuple
 from ctypes import POINTER, byref, cast, create_string_buffer
 
 from . import _c
-from ._c import OTHER_PROCEDURES, AcceptStat, AuthStat, Error, ErrorCode, XdrError, held, lib
+from ._c import OTHER_PROCEDURES, AcceptStat, AuthStat, ClosedError, Error, ErrorCode, XdrError, held, lib
 from ._messages import AuthSys, Decoder, Encoder, ask_info, info_of
-from ._runtime import Buffer, Handled, Loans, Object, Runtime, Spans, called, keys, log, members, need, on_released
+from ._runtime import (Buffer, Handled, Loans, Object, Runtime, Spans, called, keys, log, members, need,
+                       on_released)
 
 # ---- Programs ----
 
@@ -137,10 +138,11 @@ class ServerCall(Handled):
         return Buffer(handle, self._service.owner.runtime.memory)
 
     def backward_client(self):
-        """Returns the caller as a BackwardClient: Call(backward_client) calls what it offers."""
+        """Returns the caller as a BackwardClient: Call(backward_client) calls what it offers. Close it when it is not
+        needed any more: until then the library keeps what it knows of that client, also after its connection."""
         if not isinstance(self._service.owner, Server):
             raise Error(ErrorCode.UNSUPPORTED, "the caller is a server")
-        return BackwardClient(_c.made(lib.server_call_backward_client, self._handle), self._service.owner)
+        return BackwardClient(self._handle, self._service.owner)
 
     def reply(self):
         """Sends the results. BufferError: something that args.borrow_item() returned is in use."""
@@ -185,17 +187,19 @@ class ServerCall(Handled):
 
 
 class BackwardClient(Object):
-    """A client as its server calls it: rrdk.Call(client) makes calls to it. close() does not wait."""
+    """A client as its server calls it: rrdk.Call(client) makes calls to it. It must be closed; close() does not
+    wait."""
     _what = "the backward client"
     _close_waits = False
 
-    def __init__(self, handle, server):
-        super().__init__(handle, server)
+    def __init__(self, server_call, server):
+        super().__init__(server)
         self.runtime = server.runtime
         self._calls = weakref.WeakSet()
+        server._use(lambda _: self._open(_c.made(lib.server_call_backward_client, server_call)))
 
-    def _caller(self):
-        return held.backward_client_caller(self._handle)
+    def _use_caller(self, function):
+        return use_caller(self, held.backward_client_caller, function)
 
     def _before_close(self):
         for call in members(self._calls):
@@ -205,6 +209,17 @@ class BackwardClient(Object):
         for call in members(self._calls):
             call._abandon()
         lib.backward_client_release(handle)
+
+
+def use_caller(owner, caller_of, function):
+    """Returns function(caller), with the caller of a connection or backward client, which stays open meanwhile."""
+    def use(handle):
+        caller = caller_of(handle)
+        if caller is None:
+            raise ClosedError(owner._what)
+        return function(caller)
+
+    return owner._use(use)
 
 
 @_c.OnCall
@@ -253,15 +268,10 @@ def offer(owner, function, program):
 
 def end_services(owner):
     """Answers what handlers have kept, before what serves is destroyed."""
-    owner._closing = True
-    try:
-        for call in members(owner._kept):
-            if not call.closed:
-                log.warning("%s was not answered when %s was closed: SYSTEM_ERR", call, owner._what)
-                call.reject(AcceptStat.SYSTEM_ERR)
-    except BufferError:
-        owner._closing = False
-        raise
+    for call in members(owner._kept):
+        if not call.closed:
+            log.warning("%s was not answered when %s was closed: SYSTEM_ERR", call, owner._what)
+            call.reject(AcceptStat.SYSTEM_ERR)
 
 
 def forget_services(owner):
@@ -293,7 +303,6 @@ _servers = {}
 @_c.OnOpen
 def _on_open(connection, reason, key):
     refused = ErrorCode.SYSTEM  # also if the callback fails
-    server = _servers.get(key)
     with called("on_open"):
         try:
             server = _servers[key]
@@ -320,10 +329,10 @@ class Server(Object):
     a ServerConnection: an Error that it raises refuses it, and is sent to the client. on_close(connection, error) tells
     why one has ended."""
     _what = "the server"
-    _closing = False
 
     def __init__(self, runtime, *, on_open=None, on_close=None, **options):
         structure = _c.options(_c.ServerOptions, lib.server_options_init, options)
+        super().__init__(need(runtime, Runtime))
         self._on_open, self._on_close = on_open, on_close
         key = next(keys)
         if on_open is not None or on_close is not None:
@@ -333,7 +342,13 @@ class Server(Object):
         self.runtime = runtime
         self._services = []
         self._kept = weakref.WeakSet()
-        super().__init__(_c.made(lib.server_create, need(runtime, Runtime)._handle, byref(structure)), runtime)
+        try:
+            runtime._use(lambda of_runtime: self._open(_c.made(lib.server_create, of_runtime, byref(structure))))
+        except BaseException:
+            if not self.closed:
+                self.close()
+            _servers.pop(key, None)
+            raise
 
     def add_service(self, program):
         """Serves the program by its handlers."""

@@ -5,7 +5,6 @@ import gc
 import json
 import logging
 import os
-import signal
 import struct
 import subprocess
 import sys
@@ -104,6 +103,9 @@ class Handlers(Both):
         def answer(call):
             how = call.args.get_u32()
             call.results.put_u32(how)
+            for seconds in (-1, -0.001, float("nan")):
+                with self.assertRaisesRegex(ValueError, "cannot be sent after"):
+                    call.reply_after(seconds)
             (call.reply, lambda: call.reply_after(0.001), lambda: call.reject(rrdk.AcceptStat.PROC_UNAVAIL),
              lambda: call.reject_versions(3, 9), lambda: call.deny(rrdk.AuthStat.TOOWEAK), call.drop)[how]()
             with self.assertRaisesRegex(rrdk.ClosedError, "answered"):
@@ -160,9 +162,6 @@ class Handlers(Both):
     def test_other_procedures_and_names(self):
         def any_other(call):
             call.results.put_u32(call.procedure)
-            for seconds in (-1, -0.001, float("nan")):
-                with self.assertRaisesRegex(ValueError, "cannot be sent after"):
-                    call.reply_after(seconds)
             call.reply()
 
         self.start_both(rrdk.Procedure(rrdk.OTHER_PROCEDURES, "OTHER", any_other, fixed_results=4))
@@ -214,6 +213,25 @@ class Handlers(Both):
         with self.assertRaises(rrdk.Error) as caught:
             self.server.close_connection(opened[0])
         self.assertEqual(caught.exception.code, rrdk.ErrorCode.NOT_FOUND)
+
+
+    def test_on_open_refuses_if_it_fails(self):
+        errors = [rrdk.Error("a text", "no code"), rrdk.Error(0, "nothing"), rrdk.Error(1 << 32, "too large"),
+                  rrdk.Error(None, "none"), rrdk.Error(rrdk.ErrorCode.LIMIT, "\ud800"), KeyError("x"), SystemExit(1)]
+
+        def on_open(connection):
+            if errors:
+                raise errors.pop(0)
+
+        self.begin()
+        _, uri = self.serve(self.driver, PROGRAM, on_open=on_open)
+        client = rrdk.Client(self.runtime)
+        logging.getLogger("rrdk").setLevel(logging.CRITICAL)
+        self.addCleanup(logging.getLogger("rrdk").setLevel, logging.NOTSET)
+        while errors:
+            with self.assertRaises((rrdk.Error, SystemExit)):
+                client.connect(uri)
+        client.connect(uri)  # when nothing is wrong
 
 
 class HandlersOverTcp(Handlers):
@@ -275,25 +293,6 @@ class Lifetimes(Both):
         self.connection.close()
         self.assertEqual(ended, [rrdk.CallStatus.SHUTDOWN])
         gc.collect()
-    def test_on_open_refuses_if_it_fails(self):
-        errors = [rrdk.Error("a text", "no code"), rrdk.Error(0, "nothing"), rrdk.Error(1 << 32, "too large"),
-                  rrdk.Error(None, "none"), rrdk.Error(rrdk.ErrorCode.LIMIT, "\ud800"), KeyError("x"), SystemExit(1)]
-
-        def on_open(connection):
-            if errors:
-                raise errors.pop(0)
-
-        self.begin()
-        _, uri = self.serve(self.driver, PROGRAM, on_open=on_open)
-        client = rrdk.Client(self.runtime)
-        logging.getLogger("rrdk").setLevel(logging.CRITICAL)
-        self.addCleanup(logging.getLogger("rrdk").setLevel, logging.NOTSET)
-        while errors:
-            with self.assertRaises((rrdk.Error, SystemExit)):
-                client.connect(uri)
-        client.connect(uri)  # when nothing is wrong
-
-
         self.assertIsNone(alive())
 
     def test_an_exception_in_a_callback_is_logged(self):
@@ -486,11 +485,145 @@ for call in calls:
     call.submit(lambda call: None)
 runtime.poll_until(lambda: kept)
 """
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
-                              env={**os.environ, "RRDK_LOG": "warning",
-                                   "PYTHONPATH": os.path.dirname(harness.__file__)})
+        self.run_program(program)
+
+    def test_the_end_of_a_program_waits_for_the_pass_of_a_daemon(self):
+        program = f"""
+import sys, threading, time
+sys.path[:0] = {sys.path[:2]!r}
+import python_harness, rrdk
+entered = threading.Event()
+
+def handle(call):
+    entered.set()
+    while not rrdk._runtime._at_exit:
+        time.sleep(0.001)
+    call.reply()
+    print("answered", flush=True)
+
+def poll():
+    runtime = rrdk.Runtime(rrdk._memory)
+    server = rrdk.Server(runtime)
+    program = rrdk.Program(1 << 29, 1, "test", [rrdk.Procedure(1, "WAIT", handle)])
+    server.add_service(program)
+    call = rrdk.Call(rrdk.Client(runtime).connect(server.listen("shm:" + {self.folder!r} + "/daemon")))
+    call.begin(program, 1)
+    try:
+        call.wait()
+    except rrdk.Error:
+        pass
+
+rrdk._memory = rrdk.Memory(bytes=64 << 20)
+threading.Thread(target=poll, daemon=True).start()
+entered.wait()
+"""
+        self.assertIn("answered", self.run_program(program))
+
+    def run_program(self, text):
+        """Runs it to its end, which must be a good one; returns its output."""
+        done = subprocess.run([sys.executable, "-X", "faulthandler", "-c", text], capture_output=True, text=True,
+                              timeout=PATIENCE, env={**os.environ, "RRDK_LOG": "warning",
+                                                     "PYTHONPATH": os.path.dirname(harness.__file__)})
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertNotIn("Traceback", done.stderr)
+        return done.stdout
+
+    def test_a_runtime_is_not_closed_during_a_pass(self):
+        caught = []
+
+        def handle(call):
+            def close():
+                for each in (self.runtime, self.memory):
+                    try:
+                        each.close()
+                    except rrdk.Error as error:
+                        caught.append(str(error))
+
+            thread = threading.Thread(target=close)
+            thread.start()
+            thread.join()
+            call.reply()
+
+        self.begin()
+        serving = rrdk.Runtime(self.memory)  # which has nothing that would be closed first
+        self.start_both(procedure(handle))
+        serving.close()
+        self.call.begin(self.program, 1)
+        self.call.submit()
+        self.until(lambda: caught)
+        self.assertEqual(len(caught), 2)
+        for text in caught:
+            self.assertIn("in use by another thread: it stays open", text)
+        self.assertFalse(self.runtime.closed or self.memory.closed)
+
+    def test_a_connection_is_used_before_connect_has_returned(self):
+        for options in ({}, {"poll_cpus": [-1], "idle": rrdk.IdlePolicy.ADAPTIVE}):
+            for name in ("connect", "connect_start"):
+                seen, calls = [], []
+
+                def on_state(connection, state, error):
+                    if state != rrdk.State.CLOSED:
+                        seen.append((connection.state, connection.room > 0))
+                        calls.append(rrdk.Call(connection))
+
+                self.begin(**options)
+                _, uri = self.serve(self.driver, PROGRAM)
+                connection = getattr(rrdk.Client(self.runtime), name)(uri, on_state=on_state)
+                self.until(lambda: connection.alive and len(calls) == 2)
+                self.assertEqual([room for _, room in seen], [True, True])
+                calls[0].begin(PROGRAM, "NULL")
+                connection.close()
+                self.assertEqual((connection._users, connection._children), (0, {}))
+                self.assertTrue(connection.closed and calls[0].closed)
+                self.end()
+
+    def test_a_callback_uses_a_connection_while_it_is_made(self):
+        inside, made = threading.Event(), threading.Event()
+
+        def on_state(connection, state, error):
+            def use(_):
+                inside.set()
+                self.assertTrue(made.wait(PATIENCE))
+
+            if state == rrdk.State.UP:
+                connection._use(use)
+
+        def start(*arguments):
+            code = rrdk._c.lib.connect_start(*arguments)
+            self.assertTrue(inside.wait(PATIENCE))
+            return code
+
+        self.begin(poll_cpus=[-1], idle=rrdk.IdlePolicy.ADAPTIVE)
+        _, uri = self.serve(self.driver, PROGRAM)
+        connection = rrdk._client.Connection(rrdk.Client(self.runtime), start, uri, -1, on_state)
+        with self.assertRaisesRegex(rrdk.Error, "in use by another thread"):
+            connection.close()
+        made.set()
+        self.until(lambda: connection._users == 0)
+        connection.close()
+
+    def test_a_server_that_could_not_be_closed_serves(self):
+        self.start_both(procedure(lambda call: call.reply()))
+        with self.assertRaisesRegex(rrdk.Error, "in use by another thread"):
+            self.server._use(lambda handle: self.server.close())
+        self.answer()
+
+    def test_a_callback_may_submit_the_call_again(self):
+        order = []
+
+        class Watched(rrdk.Call):
+            def __setattr__(call, name, value):
+                if name == "_in_flight" and value is False and "_done" in call.__dict__:
+                    order.append(call._done)
+                object.__setattr__(call, name, value)
+
+        self.start_both(procedure(lambda call: call.reply()))
+        call = Watched(self.connection)
+        order.clear()
+        call.begin(self.program, 1)
+        call.submit(lambda call: order.append("called"))
+        self.until(lambda: not call.in_flight)
+        self.assertEqual(order, [None, "called"])
 
     def test_another_thread_may_not_poll(self):
         self.begin()
