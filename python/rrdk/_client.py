@@ -7,7 +7,7 @@ from ctypes import byref
 from . import _c
 from ._c import CallError, CallStatus, ClosedError, Error, ErrorCode, State, held, lib
 from ._messages import Credential, Decoder, Encoder, ask_info, hand_over
-from ._runtime import (Buffer, Handled, Loans, Object, Runtime, Spans, called, keys, lock, may_wait, members,
+from ._runtime import (Buffer, Handled, Loans, Object, Runtime, Spans, called, entry, keys, lock, may_wait, members,
                        need, on_released, take_back)
 from ._serving import Program, end_services, forget_services, offer, use_caller
 
@@ -60,7 +60,7 @@ class Client(Object):
 _connections = {}
 
 
-@_c.OnState
+@entry(_c.OnState)
 def _on_state(handle, state, reason, key):
     connection = _connections.get(key)
     if connection is None:
@@ -175,7 +175,7 @@ class Connection(Object):
 _in_flight = {}
 
 
-@_c.OnDone
+@entry(_c.OnDone)
 def _on_done(_, key):
     call = _in_flight.pop(key, None)
     if call is not None:

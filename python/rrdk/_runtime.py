@@ -8,6 +8,8 @@ import itertools
 import logging
 import os
 import select
+import signal
+import sys
 import threading
 import time
 import weakref
@@ -29,6 +31,23 @@ class _Thread(threading.local):
 
 _thread = _Thread()
 keys = itertools.count(1)  # what callbacks get as their argument, in place of pointers to objects of Python
+_entries = set()  # the code of the functions that the library calls
+
+
+def entry(kind):
+    """Makes a function one that the library calls, of this type."""
+    def made(function):
+        _entries.add(function.__code__)
+        return kind(function)
+    return made
+
+
+def _entered(frame):
+    """Returns the frame of the innermost callback, and the frame that it has called, from this one outwards."""
+    inner = None
+    while frame is not None and frame.f_code not in _entries:
+        frame, inner = frame.f_back, frame
+    return frame, inner
 
 
 @contextlib.contextmanager
@@ -42,7 +61,10 @@ def called(what, waits=False):
     except Exception:
         log.exception("%s raised an exception", what)
     except BaseException as interrupt:
-        _thread.interrupt = interrupt
+        if _entered(sys._getframe())[0].f_back is None:
+            log.exception("%s raised an exception that ends a program, in a thread of the library", what)
+        else:
+            _thread.interrupt = interrupt
     finally:
         _thread.inside = before
 
@@ -59,6 +81,49 @@ def go_on():
     if interrupt is not None:
         _thread.interrupt = None
         raise interrupt
+
+
+class _Guard:
+    """The program's handler of a signal, which may raise an exception, as Ctrl-C does. Python runs it between any two
+    steps of the main thread, also before a callback has come to its `with called()`, where ctypes would drop the
+    exception and the callback would not run: there the exception waits for go_on()."""
+
+    def __init__(self, handler):
+        self.handler = handler
+
+    def __call__(self, number, frame):
+        try:
+            self.handler(number, frame)
+        except BaseException as interrupt:
+            callback, inner = _entered(frame)
+            if callback is None or inner is not None and not _is_ours(inner.f_code):
+                raise  # outside of callbacks, or in the program's part of one
+            _thread.interrupt = interrupt
+
+
+def _is_ours(code):
+    return code.co_filename == _CONTEXTLIB or os.path.dirname(code.co_filename) == _PACKAGE
+
+
+_CONTEXTLIB = contextlib.contextmanager.__code__.co_filename
+_PACKAGE = os.path.dirname(_entered.__code__.co_filename)
+_guarded = set()  # the embedded runtimes that are open
+
+
+def _guard_signals():
+    if threading.current_thread() is threading.main_thread():
+        for number in signal.valid_signals():
+            handler = signal.getsignal(number)
+            if callable(handler) and not isinstance(handler, _Guard):
+                signal.signal(number, _Guard(handler))
+
+
+def _restore_signals():
+    if threading.current_thread() is threading.main_thread():
+        for number in signal.valid_signals():
+            handler = signal.getsignal(number)
+            if isinstance(handler, _Guard):
+                signal.signal(number, handler.handler)
 
 
 def members(weak_set):
@@ -460,7 +525,7 @@ def take_back(key):
         spans.drop()
 
 
-@_c.OnReleased
+@entry(_c.OnReleased)
 def on_released(key):
     with called("the end of a loan"):
         take_back(key)
@@ -494,6 +559,9 @@ class Runtime(Object):
         memory._use(lambda of_memory: self._open(_c.made(lib.runtime_create, of_memory, byref(structure))))
         del keep
         self.workers = held.runtime_num_workers(self._handle)
+        if self.embedded:
+            _guarded.add(self)
+            _guard_signals()
 
     def is_mine(self):
         """True if this thread polls, or may begin to."""
@@ -523,6 +591,7 @@ class Runtime(Object):
         if self._poller is not None:
             raise Error(ErrorCode.INVALID_ARGUMENT, "another thread polls this runtime: always poll in the same one")
         self._poller = threading.get_ident()
+        _guard_signals()  # which the program has set since then
 
     def _before_close(self):
         if self._passes:  # its children would wait for the pass
@@ -598,6 +667,10 @@ class Runtime(Object):
 
     def _destroy(self, handle):
         lib.runtime_destroy(handle)
+        if self.embedded:
+            _guarded.discard(self)
+            if not _guarded:
+                _restore_signals()
 
 
 def set_log_level(most_verbose):

@@ -8,7 +8,7 @@ from ctypes import POINTER, byref, cast, create_string_buffer
 from . import _c
 from ._c import OTHER_PROCEDURES, AcceptStat, AuthStat, ClosedError, Error, ErrorCode, XdrError, held, lib
 from ._messages import AuthSys, Decoder, Encoder, ask_info, info_of
-from ._runtime import (Buffer, Handled, Loans, Object, Runtime, Spans, called, keys, log, members, need,
+from ._runtime import (Buffer, Handled, Loans, Object, Runtime, Spans, called, entry, keys, log, members, need,
                        on_released)
 
 # ---- Programs ----
@@ -222,7 +222,7 @@ def use_caller(owner, caller_of, function):
     return owner._use(use)
 
 
-@_c.OnCall
+@entry(_c.OnCall)
 def on_call(handle, key):
     service = _services.get(key)
     procedure = service and service.program.handler_of(held.server_call_procedure(handle))
@@ -300,7 +300,7 @@ class ServerConnection:
 _servers = {}
 
 
-@_c.OnOpen
+@entry(_c.OnOpen)
 def _on_open(connection, reason, key):
     refused = ErrorCode.SYSTEM  # also if the callback fails
     with called("on_open"):
@@ -316,7 +316,7 @@ def _on_open(connection, reason, key):
     return refused
 
 
-@_c.OnClose
+@entry(_c.OnClose)
 def _on_close(connection, reason, key):
     server = _servers.get(key)
     with called("on_close"):
@@ -375,7 +375,7 @@ class Server(Object):
         """Returns a ConnectionInfo for each connection."""
         found = []
 
-        @_c.OnConnection
+        @entry(_c.OnConnection)
         def visit(info, _):
             with called("connections()"):
                 found.append(info_of(info.contents))

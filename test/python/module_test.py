@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """The module rrdk with both ends in one process: handlers and what they do wrong, the order in which objects end,
 memoryviews, credentials, what is watched and measured."""
+import ctypes
 import gc
 import json
 import logging
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -98,6 +100,61 @@ class Handlers(Both):
             self.call.wait()
         self.until(lambda: not self.call.in_flight)
         self.assertIn(self.call.status, (rrdk.CallStatus.SYSTEM_ERR, rrdk.CallStatus.CANCELLED))
+
+    def test_an_interrupt_before_a_callback_has_begun(self):
+        # The library calls raise() when the peer is done with a call's memory, so that a signal is pending when the
+        # next callback begins.
+        raise_signal = ctypes.cast(ctypes.CDLL(None)["raise"], rrdk._c.OnReleased)
+        interrupts, ended = 0, []
+
+        def ignore_nothing(what):
+            self.fail(f"{what.object}: {what.exc_value}")
+
+        def answer(call):
+            rrdk._c.held.server_call_on_released(call._handle, raise_signal, signal.SIGINT)
+            call.reply()
+
+        def begin(call):
+            call.begin(self.program, 1).put_u32(0)
+            rrdk._c.held.call_on_released(call._handle, raise_signal, signal.SIGINT)
+            call.submit(lambda call: ended.append(call.status))
+
+        self.start_both(procedure(answer), procedure(lambda call: call.reply(), 2))
+        self.answer(2)
+        sys.unraisablehook, before = ignore_nothing, sys.unraisablehook
+        self.addCleanup(setattr, sys, "unraisablehook", before)
+        calls = [rrdk.Call(self.connection) for _ in range(4)]
+        for round in range(1, 26):
+            for call in calls:
+                begin(call)
+            while len(ended) < 4 * round:
+                try:
+                    self.until(lambda: len(ended) == 4 * round)
+                except KeyboardInterrupt:
+                    interrupts += 1
+        self.assertEqual(set(ended), {rrdk.CallStatus.OK})
+        self.assertGreater(interrupts, 0)
+
+    def test_the_programs_signal_handlers_come_back(self):
+        def handler(*_):
+            pass
+
+        self.addCleanup(signal.signal, signal.SIGUSR1, signal.signal(signal.SIGUSR1, handler))
+        self.begin()
+        self.assertIsNot(signal.getsignal(signal.SIGUSR1), handler)
+        other = rrdk.Runtime(self.memory)
+        self.runtime.close()
+        self.assertIsNot(signal.getsignal(signal.SIGUSR1), handler)
+        other.close()
+        self.assertIs(signal.getsignal(signal.SIGUSR1), handler)
+        self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
+
+    def test_an_exit_in_a_thread_of_the_library_is_logged(self):
+        self.start_both(procedure(lambda call: sys.exit("enough")), poll_cpus=[-1], idle=rrdk.IdlePolicy.ADAPTIVE)
+        with self.assertLogs("rrdk", logging.ERROR) as logged:
+            self.assert_status(rrdk.CallStatus.SYSTEM_ERR)
+            self.runtime.poll_until(lambda: len(logged.output) > 1, PATIENCE)
+        self.assertIn("ends a program, in a thread of the library", logged.output[1])
 
     def test_all_ways_of_answering(self):
         def answer(call):
