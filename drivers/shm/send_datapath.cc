@@ -1,6 +1,7 @@
 // The sending half: Sends and Writes go into our ring, from which the peer takes them; Reads copy
 // directly from the peer's memory; and our remote keys.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 
@@ -494,16 +495,19 @@ void QueuePair::copy_run(const std::byte* from, std::span<const MemorySpan> span
   }
 }
 
-// Copies what a list of the peer's names. The peer may be changing the list meanwhile, so each
-// entry is read once, and only what was read is checked and used.
+// Copies what a list of the peer's names. The peer may be changing the list meanwhile, and to look
+// up a run may show that the region of the list itself has gone: so the list is copied first, and
+// only the copy is checked and used.
 Counters::Count* QueuePair::copy_runs(const Remote& remote, uint64_t length,
                                       std::span<const MemorySpan> spans) noexcept {
   Counters& counts = device_.counts();
+  std::array<RemoteSge, fabric::kMaxKeyRuns> list;
+  std::memcpy(list.data(), remote.bytes, remote.runs * sizeof list[0]);
   uint64_t skip = remote.skip;
   size_t to = 0;
   uint32_t done = 0;  // of spans[to]
   for (uint32_t i = 0; i != remote.runs && length != 0; ++i) {
-    const auto run = fabric::load_once<RemoteSge>(remote.bytes + i * sizeof(RemoteSge));
+    const RemoteSge& run = list[i];
     if (skip >= run.length) {
       skip -= run.length;
       continue;

@@ -1,5 +1,6 @@
 // Remote keys and a peer that breaks the protocol: our keys that it keeps, and its own keys that
 // lead nowhere.
+#include <algorithm>
 #include <array>
 
 #include "test/drivers/shm/hostile_test.h"
@@ -113,6 +114,41 @@ TEST_F(HostileKeys, ListsThatLeadNowhereAreRefused) {
     EXPECT_EQ(honest_.server.completions[0].status, WcStatus::kRemoteAccess);
     expect_disconnected("bad_keys");
   }
+}
+
+// To find a list's runs, the reader looks at what the peer has shown by now, and that may take the
+// list's own region away.
+TEST_F(HostileKeys, AListMayGoWhileItsRunsAreLookedUp) {
+  constexpr uint32_t kRuns = 9;
+  RawPeer peer(honest_.server, honest_.uri);
+  peer.establish();
+  const std::array<RemoteSge, 2> list = {{{0, kRuns, 32}, {64, kRuns, 32}}};
+  std::memcpy(peer.region.mapping.base(), list.data(), sizeof list);
+  KeyEntry& entry = peer.mine.keys[5];
+  entry.rights.store(static_cast<uint32_t>(fabric::Rights::kRemoteRead));
+  entry.region.store(RawPeer::kRegion);
+  entry.length.store(64);
+  entry.address.store(0x1000);
+  entry.key.store(0x15);
+  Buffer buffer = test_memory().get(4096);
+  const fabric::SendWr wr = access_wr(7, Op::kRead, buffer.first(64), 0x15, 0x1000);
+  const auto read = [&] {
+    honest_.server.completions.clear();
+    ASSERT_EQ(peer.victim->post_send(std::span(&wr, 1)), 1u);
+    ASSERT_TRUE(pump_until({&honest_.server}, [&] { return !honest_.server.completions.empty(); }));
+    EXPECT_EQ(honest_.server.completions[0].status, WcStatus::kSuccess);
+  };
+  read();  // the list itself, as bytes: now the reader knows its region
+  EXPECT_EQ(std::memcmp(buffer.data(), list.data(), sizeof list), 0);
+  entry.runs.store(2);
+  Message gone{.type = MessageType::kRegionGone};
+  gone.region = RawPeer::kRegion;
+  ASSERT_EQ(peer.send(gone, {}), SendResult::kSent);
+  ASSERT_EQ(peer.send_region(sealed_memfd(4096, kRegionSeals).get(), kRuns, 4096),
+            SendResult::kSent);
+  read();
+  EXPECT_TRUE(std::all_of(buffer.data(), buffer.data() + 64,
+                          [](std::byte byte) { return byte == std::byte{}; }));
 }
 
 TEST_F(HostileKeys, AKeyIsNotReusedWhileThePeerHoldsIt) {
