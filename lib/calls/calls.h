@@ -338,6 +338,11 @@ struct Caller::Impl {
 
   // The core's thread: the events that its Link reports.
   void ended(Call::Impl& call) noexcept;
+  // Also when the credits or the connection have changed, or a call has ended.
+  void note_room() noexcept {
+    if (is_bounded()) [[unlikely]]
+      look_at_room();
+  }
   // Sets the deadlines of calls that have none yet; they count from here on.
   void set_deadlines(uint64_t now_ns) noexcept;
 
@@ -370,11 +375,6 @@ struct Caller::Impl {
     const bool was_up = std::exchange(up_, nullptr) != nullptr;
     note_room();
     return was_up;
-  }
-  // Called when the credits or the connection have changed, or a call has ended.
-  void note_room() noexcept {
-    if (is_bounded()) [[unlikely]]
-      look_at_room();
   }
   void forget() noexcept {  // its engine has given back all calls
     RRDK_ON_CORE(core_);

@@ -221,6 +221,7 @@ void Requester::answer(Slot& slot) noexcept {
   RRDK_ASSERT(zombies_ != 0);
   --zombies_;
   put_free_slot(index_of(slot));
+  common_.upcalls.on_credit_back();
 }
 
 void Requester::pump() noexcept {

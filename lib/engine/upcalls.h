@@ -50,6 +50,8 @@ class Upcalls {
   virtual void on_call(ServedCall& call) = 0;          // a whole call has arrived
   virtual void on_call_ended(OutgoingCall& call) = 0;  // exactly once per submit()
 
+  // Requester: a call that was given up has been answered after all, so another one has its credit.
+  virtual void on_credit_back() {}
   // Responder: the peer did not allow an RDMA Read or Write for the call with this XID, or we could
   // not perform it. The connection is lost.
   virtual void on_access_failed(uint32_t /*xid*/) {}

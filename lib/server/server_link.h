@@ -109,6 +109,10 @@ class ServerLink final : public runtime::Link,
   void on_call_ended(engine::OutgoingCall& call) override {
     back_->ended(static_cast<Call::Impl&>(call));
   }
+  void on_credit_back() override {
+    if (back_ != nullptr)
+      back_->note_room();
+  }
   void on_chunks_taken() override;
   bool may_grow(uint32_t bytes, uint32_t receives) override;
   void on_access_failed(uint32_t xid) override;

@@ -349,6 +349,32 @@ TEST(Room, LacksTheCreditsOfCallsThatWereGivenUp) {
   world.until([&] { return connection->room() == 6; });
 }
 
+// No end of a call tells that there is room when their answers come.
+TEST(Room, IsToldWhenCreditsOfCallsThatWereGivenUpComeBack) {
+  World world(Cores::kEmbedded, kFourCredits, bounded(0));
+  auto connection = world.connect();
+  open_window(*connection);
+  Bell bell;
+  bell.hang(*connection, 1);
+  auto calls = make_calls(*connection, 5);
+  for (int i = 0; i < 4; ++i)
+    EXPECT_TRUE(submit(*calls[i]));
+  world.until([&] { return world.keeper.kept() == 4; });
+  for (int i = 0; i < 4; ++i)
+    calls[i]->call.cancel();
+  world.until([&] { return ended(calls) == 4; });
+  EXPECT_FALSE(submit(*calls[4]));
+  EXPECT_EQ(calls[4]->call.status(), CallStatus::kFull);
+  EXPECT_EQ(bell.rung(), 0);
+  world.keeper.release();
+  world.until([&] { return bell.rung() == 1; });
+  EXPECT_TRUE(submit(*calls[4]));
+  world.until([&] {
+    world.keeper.release();
+    return ended(calls) == 5;
+  });
+}
+
 TEST(Room, ItsCallbackMayDestroyTheConnection) {
   World world(Cores::kEmbedded, kFourCredits, bounded(0));
   auto connection = world.connect();
