@@ -80,10 +80,10 @@ void Exchange::show_caller() {
   if (connection.id() == caller_id_)
     return;
   caller_id_ = connection.id();
-  static const NetworkAddress kLoopback = {.host = "127.0.0.1", .port = 65535};
+  static const NetworkAddress loopback = {.host = "127.0.0.1", .port = 65535};
   const Peer& peer = connection.peer();
   const bool as_loopback = as_loopback_ && peer.process.has_value();
-  const socklen_t length = to_socket_address(as_loopback ? kLoopback : peer.remote, caller_);
+  const socklen_t length = to_socket_address(as_loopback ? loopback : peer.remote, caller_);
   std::memcpy(&handle_.xp_raddr, &caller_, sizeof handle_.xp_raddr);
   handle_.xp_addrlen = static_cast<int>(length);
   handle_.xp_rtaddr = {.maxlen = sizeof caller_, .len = length, .buf = &caller_};
