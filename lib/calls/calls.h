@@ -321,7 +321,7 @@ struct Caller::Impl {
   void cancel(Call::Impl& call) noexcept;
   const calls::Counters& counters() const noexcept { return counters_; }
 
-  // Any thread: the bound on waiting calls (room.cc).
+  // Any thread: the bound on waiting calls (room_datapath.cc).
   uint32_t room() noexcept;
   void on_room(uint32_t mark, RoomCallback callback, void* argument) noexcept;
   // Returns false, and the call has kFull, if the bound is reached.
@@ -423,7 +423,7 @@ struct Caller::Impl {
   bool is_bounded() const noexcept {
     return (gate_.load(std::memory_order_relaxed) & kBounded) != 0;
   }
-  // room.cc
+  // room_datapath.cc
   void look_at_room() noexcept;
   void note_credits() noexcept;
   uint64_t places() const noexcept;

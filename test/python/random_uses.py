@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Uses the objects of the module rrdk in random order, also after they were closed: only exceptions may come of it.
+"""Uses the objects of the module rrdk in random order, also after they were closed: only exceptions may follow.
 
 Usage: random_uses.py - SEED SOCKET [STEPS [threads]]; "threads": some runtimes have threads that poll.
 """

@@ -146,13 +146,14 @@ class Runtime {
    * slow work as much as RuntimeOptions::pass_budget_us allows. Slow work is to make, accept, close
    * and end connections, to take connection events and due timers, and to copy large data (shm,
    * iwarp). The rest goes on in the next pass, in order, and until then arm_wake() returns false.
-   * So a pass takes at most
+   * So a pass takes about
    *
    *   its messages + pass_budget_us + one step of each kind of slow work
    *
    * and longer only by the program's own handlers and callbacks, by memory that is taken for the
-   * first time (2 ms for 2 MiB), and by the operating system. The longest step is to begin one
-   * connection over shm, some 0.4 ms; doc/guide-cores-and-memory.md has the others.
+   * first time (2 ms for 2 MiB), and by the operating system. The longest steps are over
+   * shm: to begin a connection, some 0.4 ms, and to copy the arguments of one call, up to 0.15 ms
+   * for each MiB. doc/guide-cores-and-memory.md has the others, and passes as measured.
    *
    * A peer that falls asleep while a pass sends to it is woken by the next pass. So poll once more
    * before the thread does anything long. Before it sleeps, arm_wake() takes care of that.
