@@ -292,7 +292,11 @@ CallStatus call_status(const ReplyHeader& header) noexcept {
   if (header.reply_stat == ReplyStat::kDenied)
     return header.reject_stat == RejectStat::kRpcMismatch ? CallStatus::kRpcMismatch
                                                           : CallStatus::kAuthError;
-  switch (header.accept_stat) {
+  return call_status(header.accept_stat);
+}
+
+CallStatus call_status(AcceptStat status) noexcept {
+  switch (status) {
     case AcceptStat::kSuccess:
       return CallStatus::kOk;
     case AcceptStat::kProgUnavail:

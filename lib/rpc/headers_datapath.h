@@ -130,6 +130,7 @@ bool decode_reply(Decoder& in, ReplyHeader& header) noexcept;
 
 // Returns what a well-formed reply means to the caller.
 CallStatus call_status(const ReplyHeader& header) noexcept;
+CallStatus call_status(AcceptStat status) noexcept;
 
 // Each writes a whole reply header, with an AUTH_NONE verifier if the header has one.
 void encode_success(Encoder& out, uint32_t xid) noexcept;  // the results follow

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "rpc/headers_datapath.h"
 #include "rrdk/interceptor.h"
 #include "service/dispatcher.h"
 #include "service/service_table.h"
@@ -13,24 +14,6 @@
 namespace rrdk::service {
 
 namespace {
-
-CallStatus status_of(AcceptStat status) noexcept {
-  switch (status) {
-    case AcceptStat::kSuccess:
-      return CallStatus::kOk;
-    case AcceptStat::kProgUnavail:
-      return CallStatus::kProgUnavail;
-    case AcceptStat::kProgMismatch:
-      return CallStatus::kProgMismatch;
-    case AcceptStat::kProcUnavail:
-      return CallStatus::kProcUnavail;
-    case AcceptStat::kGarbageArgs:
-      return CallStatus::kGarbageArgs;
-    case AcceptStat::kSystemErr:
-      break;
-  }
-  return CallStatus::kSystemErr;
-}
 
 // What the caller sees. Without a `whole` answer its connection is closed (V1-ERR-20).
 CallOutcome outcome_of(const ServedCall& call, bool whole) noexcept {
@@ -40,7 +23,7 @@ CallOutcome outcome_of(const ServedCall& call, bool whole) noexcept {
     case Answer::kResults:
       return {};
     case Answer::kReject:
-      return {.status = status_of(call.accept_stat)};
+      return {.status = rpc::call_status(call.accept_stat)};
     case Answer::kMismatch:
       return {.status = CallStatus::kProgMismatch};
     case Answer::kDeny:
