@@ -22,13 +22,6 @@ struct Seen {
 };
 
 struct Guard {
-  ServiceInterceptor interceptor() {
-    return {.before = [](const ServerCall& call, uint64_t& note,
-                         void* self) { return static_cast<Guard*>(self)->admit(call, note); },
-            .after = [](const ServerCall& call, const CallOutcome& outcome, uint64_t note,
-                        void* self) { static_cast<Guard*>(self)->trace(call, outcome, note); },
-            .context = this};
-  }
   Admission admit(const ServerCall& call, uint64_t& note) {
     EXPECT_EQ(note, 0u);
     note = ++asked;
@@ -55,16 +48,19 @@ struct Guard {
   std::atomic<uint64_t> asked = 0;
   std::mutex mutex;
   std::vector<Seen> seen;
+  const ServiceInterceptor interceptor{
+      .before = [](const ServerCall& call, uint64_t& note,
+                   void* self) { return static_cast<Guard*>(self)->admit(call, note); },
+      .after = [](const ServerCall& call, const CallOutcome& outcome, uint64_t note,
+                  void* self) { static_cast<Guard*>(self)->trace(call, outcome, note); },
+      .context = this};
 };
 
 // A server whose calls a Guard watches.
 struct GuardedWorld : Guard, World {
   explicit GuardedWorld(Cores cores, const std::string& where = "shm:" + socket_path(),
                         const ClientOptions& client_options = {})
-      : GuardedWorld(cores, where, client_options, Guard::interceptor()) {}
-  GuardedWorld(Cores cores, const std::string& where, const ClientOptions& client_options,
-               const ServiceInterceptor& watched)
-      : World(options_for(cores), {.interceptor = &watched}, client_options) {
+      : World(options_for(cores), {.interceptor = &interceptor}, client_options) {
     World::uri = server->listen(where).value();
   }
 };
@@ -357,7 +353,7 @@ TEST(Interceptors, WatchTheOtherDirectionToo) {
   Tracer tracer;
   Guard guard;
   const CallInterceptor made = tracer.interceptor();
-  const ServiceInterceptor served = guard.interceptor();
+  const ServiceInterceptor served = guard.interceptor;
   ServerOptions server = server_options(kWires[0]);
   server.backward_interceptor = &made;
   ClientOptions client = client_options(kWires[0]);
