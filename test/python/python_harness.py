@@ -183,6 +183,34 @@ class World(Case):
         self.assertTrue(self.runtime.poll_until(condition, PATIENCE), f"{what} does not happen")
 
 
+def procedure(handler, number=1, **fields):
+    return rrdk.Procedure(number, f"P{number}", handler, **fields)
+
+
+class Both(World):
+    """A server and a client in one process, whose program has the procedures that a test needs."""
+    driver = "shm"
+
+    def start_both(self, *procedures, server_options=(), client_options=(), **options):
+        if "memory" not in self.__dict__:
+            self.begin(**options)
+        self.program = rrdk.Program(0x20001234, 1, "test", procedures)
+        self.server, self.bound = self.serve(self.driver, self.program, **dict(server_options))
+        self.client = rrdk.Client(self.runtime, **dict(client_options))
+        self.connection = self.client.connect(self.bound)
+        self.call = rrdk.Call(self.connection)
+
+    def answer(self, number=1, data=b"", **options):
+        self.call.begin(self.program, number, **options).put_fixed(data)
+        return self.call.wait()
+
+    def assert_status(self, status, number=1, data=b"", **options):
+        with self.assertRaises(rrdk.CallError) as caught:
+            self.answer(number, data, **options)
+        self.assertEqual(caught.exception.status, status)
+        return caught.exception
+
+
 def serve_until_interrupted(uri):
     """The server's process: serves PROGRAM until Ctrl-C, and says whether anything was left over."""
     with rrdk.Memory(bytes=128 << 20) as memory:
