@@ -109,19 +109,15 @@ struct Request {
   std::string accept;
 };
 
-// The answer to all requests for the same.
 struct Answer {
-  bool is_for(const Request& request) const {
-    return body != nullptr && accept == request.accept && is_packed == request.takes_gzip;
-  }
-  std::string accept;
+  const char* content_type = "";
+  bool for_gzip = false;
   bool is_packed = false;
   Text body;  // null: there is no memory for it
-  const char* content_type = "";
 };
 
 // Compresses by gzip. Returns an empty string on failure.
-std::string packed(std::string text) {
+std::string packed(const std::string& text) {
   constexpr size_t kMostAdded = 512;  // to incompressible data, besides 5 bytes for each 64 KiB
   std::string to(text.size() + text.size() / 8192 + kMostAdded, '\0');
   std::string work(ISAL_DEF_LVL1_DEFAULT, '\0');
@@ -132,7 +128,8 @@ std::string packed(std::string text) {
   stream.level_buf = reinterpret_cast<uint8_t*>(work.data());
   stream.level_buf_size = static_cast<uint32_t>(work.size());
   stream.end_of_stream = 1;
-  stream.next_in = reinterpret_cast<uint8_t*>(text.data());
+  // igzip only reads it.
+  stream.next_in = reinterpret_cast<uint8_t*>(const_cast<char*>(text.data()));
   stream.avail_in = static_cast<uint32_t>(text.size());
   stream.next_out = reinterpret_cast<uint8_t*>(to.data());
   stream.avail_out = static_cast<uint32_t>(to.size());
@@ -141,6 +138,47 @@ std::string packed(std::string text) {
   to.resize(stream.total_out);
   return to;
 }
+
+// What was answered since the last forget(): the metrics are read once for each format, and
+// compressed once, however many readers ask, and whatever their headers look like.
+class Answers {
+ public:
+  explicit Answers(const Telemetry& telemetry) : telemetry_(telemetry) {}
+
+  void forget() { made_.clear(); }
+
+  Answer to(std::string_view accept, bool takes_gzip) {
+    try {
+      const char* const content_type = Telemetry::content_type(accept);
+      const Answer* plain = find(content_type, false);
+      if (plain == nullptr) {
+        auto text = std::make_shared<const std::string>(telemetry_.answer(accept).text);
+        plain = &made_.emplace_back(Answer{content_type, false, false, std::move(text)});
+      }
+      if (!takes_gzip)
+        return *plain;
+      if (const Answer* made = find(content_type, true))
+        return *made;
+      auto text = std::make_shared<const std::string>(packed(*plain->body));
+      const bool is_packed = !text->empty();
+      return made_.emplace_back(
+          Answer{content_type, true, is_packed, is_packed ? std::move(text) : plain->body});
+    } catch (const std::bad_alloc&) {
+      return {};
+    }
+  }
+
+ private:
+  const Answer* find(std::string_view content_type, bool for_gzip) const {
+    const auto found = std::ranges::find_if(made_, [&](const Answer& one) {
+      return one.content_type == content_type && one.for_gzip == for_gzip;
+    });
+    return found != made_.end() ? &*found : nullptr;
+  }
+
+  const Telemetry& telemetry_;
+  std::vector<Answer> made_;
+};
 
 // Reads until the end of the request's head, writes the answer, and then waits until the peer has
 // taken it: a close with bytes that were not read would take it away from it.
@@ -203,7 +241,7 @@ class Connection {
       return refuse("404 Not Found", request);
     if (request.method != "GET" && request.method != "HEAD")
       return refuse("405 Method Not Allowed", request, "Allow: GET, HEAD\r\n");
-    const Answer& made = make(request);
+    const Answer made = make(request);
     body_ = made.body;
     if (body_ == nullptr)
       return refuse("503 Service Unavailable", request);
@@ -373,7 +411,7 @@ class MetricsServer::Loop {
       : listeners_(std::move(listeners)),
         stop_(std::move(stop)),
         url_(std::move(url)),
-        telemetry_(telemetry) {
+        answers_(telemetry) {
     const SignalsBlocked blocked;
     thread_ = std::thread([this] {
       run_anywhere();
@@ -403,7 +441,7 @@ class MetricsServer::Loop {
 
   // Makes one pass. Returns false if the server is to end.
   bool look() {
-    made_ = {};
+    answers_.forget();
     std::vector<pollfd> events = {{stop_.fd(), POLLIN, 0}};
     for (const Socket& listener : listeners_)
       events.push_back({listener.fd(), POLLIN, 0});
@@ -458,32 +496,15 @@ class MetricsServer::Loop {
   }
 
   void step(Connection& connection) {
-    connection.step([this](const Request& request) -> const Answer& {
-      if (!made_.is_for(request))
-        made_ = make(request);
-      return made_;
-    });
-  }
-
-  Answer make(const Request& request) const {
-    try {
-      MetricsAnswer answer = telemetry_.answer(request.accept);
-      std::string body = request.takes_gzip ? packed(answer.text) : "";
-      const bool is_packed = !body.empty();
-      return {request.accept, is_packed,
-              std::make_shared<const std::string>(std::move(is_packed ? body : answer.text)),
-              answer.content_type};
-    } catch (const std::bad_alloc&) {
-      return {};
-    }
+    connection.step(
+        [this](const Request& request) { return answers_.to(request.accept, request.takes_gzip); });
   }
 
   const std::vector<Socket> listeners_;
   const Socket stop_;
   const std::string url_;
-  const Telemetry& telemetry_;
   std::list<Connection> connections_;  // the oldest first
-  Answer made_;                        // in this pass
+  Answers answers_;                    // of this pass
   std::thread thread_;
 };
 

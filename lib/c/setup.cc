@@ -412,6 +412,10 @@ size_t rrdk_telemetry_answer(const rrdk_telemetry* telemetry, const char* accept
   return put_text(answer.text, to, size);
 }
 
+const char* rrdk_telemetry_content_type(const char* accept) {
+  return Telemetry::content_type(accept != nullptr ? accept : "");
+}
+
 uint32_t rrdk_version(void) {
   return RRDK_VERSION;
 }

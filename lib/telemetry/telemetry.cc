@@ -117,11 +117,14 @@ std::string Telemetry::openmetrics() const {
 }
 
 MetricsAnswer Telemetry::answer(std::string_view accept) const {
-  const telemetry::Format format = telemetry::format_for(accept);
-  return {telemetry::to_text(telemetry::collect(impl_->sources), format),
-          format == telemetry::Format::kOpenMetrics
-              ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
-              : "text/plain; version=0.0.4; charset=utf-8"};
+  return {telemetry::to_text(telemetry::collect(impl_->sources), telemetry::format_for(accept)),
+          content_type(accept)};
+}
+
+const char* Telemetry::content_type(std::string_view accept) {
+  return telemetry::format_for(accept) == telemetry::Format::kOpenMetrics
+             ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
+             : "text/plain; version=0.0.4; charset=utf-8";
 }
 
 }  // namespace rrdk

@@ -251,6 +251,30 @@ class Telemetry(harness.Case):
         self.assertLess(len(os.listdir(f"/proc/{server.pid}/fd")), 110)
         self.stop_server(server)
 
+    def test_readers_at_once_share_an_answer_whatever_their_headers_look_like(self):
+        server, url = self.start_metrics()
+        server.send(signal.SIGSTOP)  # so that it finds all requests in one pass
+        os.waitid(os.P_PID, server.pid, os.WSTOPPED | os.WNOWAIT)
+        readers = []
+        for number in range(24):
+            peer = self.connect(url)
+            accept = ("text/plain", "application/openmetrics-text")[number % 2]
+            encoding = (b"identity", b"gzip")[number // 2 % 2]
+            peer.sendall(b"GET /metrics HTTP/1.1\r\nAccept: %s;of=%d\r\nAccept-Encoding: %s;of=%d\r\n\r\n"
+                         % (accept.encode(), number, encoding, number))
+            readers.append((peer, accept, encoding == b"gzip"))
+        server.send(signal.SIGCONT)
+        found = {}
+        for peer, accept, is_packed in readers:
+            answer = b"".join(iter(lambda: peer.recv(65536), b""))
+            head, _, body = answer.partition(b"\r\n\r\n")
+            self.assertIn(f"Content-Type: {accept};".encode(), head)
+            self.assertEqual(b"Content-Encoding: gzip" in head, is_packed)
+            # CPU time differs in any two looks at the metrics.
+            found.setdefault(accept, set()).add(gzip.decompress(body) if is_packed else body)
+        self.assertEqual([len(bodies) for bodies in found.values()], [1, 1])
+        self.stop_server(server)
+
     def test_metrics_over_ipv6(self):
         try:
             with socket.create_server(("::1", 0), family=socket.AF_INET6):

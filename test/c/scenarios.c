@@ -347,8 +347,7 @@ const char* calls_of_all_kinds(const char* uri) {
     memcpy(at, back + first, second);
     rrdk_span pieces[2] = {rrdk_buffer_span(turned, first), rrdk_buffer_span(turned, second)};
     pieces[0].data = at + second;
-    rrdk_put_item_segments(rrdk_call_begin(w.call, w.program, WRITE), pieces, 2,
-                           RRDK_DDP_ELIGIBLE);
+    rrdk_put_item_segments(rrdk_call_begin(w.call, w.program, WRITE), pieces, 2, RRDK_DDP_ELIGIBLE);
     CHECK(run(&w) == RRDK_CALL_OK);
     CHECK(rrdk_get_u32(rrdk_call_results(w.call)) == size);
     rrdk_buffer_put(turned);
@@ -1189,6 +1188,8 @@ const char* counters_and_stats(const char* uri) {
   CHECK(rrdk_telemetry_answer(telemetry, "application/openmetrics-text", text, 1 << 20, &type) ==
             strlen(text) &&
         strstr(type, "openmetrics") != NULL && strstr(text, "# EOF") != NULL);
+  CHECK(rrdk_telemetry_content_type("Application/OpenMetrics-Text;q=0.5") == type);
+  CHECK(rrdk_telemetry_content_type(NULL) == rrdk_telemetry_content_type("text/plain"));
   free(text);
   rrdk_telemetry_destroy(telemetry);
 

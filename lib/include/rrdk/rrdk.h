@@ -1152,6 +1152,11 @@ size_t rrdk_telemetry_openmetrics(const rrdk_telemetry* telemetry, char* to, siz
  */
 size_t rrdk_telemetry_answer(const rrdk_telemetry* telemetry, const char* accept, char* to,
                              size_t size, const char** content_type);
+/**
+ * The content type that rrdk_telemetry_answer() has for `accept`, a constant: one of a few. An HTTP
+ * server that has several readers at once makes one answer for each.
+ */
+const char* rrdk_telemetry_content_type(const char* accept);
 
 /* NOLINTEND(readability-identifier-naming) */
 #pragma GCC visibility pop

@@ -91,6 +91,11 @@ class Telemetry {
    * know.
    */
   MetricsAnswer answer(std::string_view accept) const;
+  /**
+   * The content type that answer() has for `accept`, a constant: one of a few. An HTTP server that
+   * has several readers at once makes one answer for each. Any thread; cheap.
+   */
+  static const char* content_type(std::string_view accept);
 
   struct Impl;
 
