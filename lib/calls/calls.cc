@@ -260,20 +260,24 @@ const Caller::Impl::Checked* Caller::Impl::find(const Binding& binding) const no
   return found != ones->all.end() ? &*found : nullptr;
 }
 
-bool Caller::Impl::accepts(const Binding& binding) {
+bool Caller::Impl::accepts(const Binding& binding, runtime::CalledProgram*& called) {
   const base::ReadSection reading;
-  if (const Checked* checked = find(binding))
+  const auto look_up = [&] {
+    const Checked* const checked = find(binding);
+    called = checked != nullptr ? checked->called : nullptr;
+    return checked;
+  };
+  if (const Checked* checked = look_up())
     return checked->ok;
   std::lock_guard lock(checked_mutex_);
-  if (const Checked* checked = find(binding))
+  if (const Checked* checked = look_up())
     return checked->ok;
   Result<void> verdict = check(binding);
   if (!verdict)
     base::log_error("%s: %s; its calls end with kInvalidCall", address().c_str(),
                     verdict.error().message.c_str());
   auto ones = std::make_unique<CheckedOnes>();
-  runtime::CalledProgram* const called =
-      verdict ? runtime.called.of(core_.index(), target(), binding) : nullptr;
+  called = verdict ? runtime.called.of(core_.index(), target(), binding) : nullptr;
   ones->all.push_back(
       {&binding, binding.procedures, calls::null_call_of(binding), called, verdict.has_value()});
   if (checked_ones_ != nullptr) {

@@ -186,12 +186,14 @@ struct Call::Impl : engine::OutgoingCall, runtime::WorkItem {
   const engine::StageRecord* stamped = nullptr;     // in the callback of a sampled call
   rpc::ReplyHeader reply_header;
   const ProcedureBinding* entry = nullptr;  // of the procedure; null: it has none
+  // The counters of its sampled calls, as of the last check of the binding; null: not counted.
+  runtime::CalledProgram* called = nullptr;
   std::shared_ptr<const rpc::PreparedAuth> credential;
   uint64_t variable_reply = 0;
   uint32_t growth = 0;              // of the transformed reply
-  uint32_t num_rooms = 0;           // offered, in chunks->results
-  uint32_t num_spans = 0;           // of these, in chunks->spans
-  uint32_t waits_given_up = 0;      // see `ends`
+  uint32_t num_spans = 0;           // of the memory that is offered, in chunks->spans
+  uint8_t num_rooms = 0;            // offered, in chunks->results
+  uint8_t waits_given_up = 0;       // see `ends`
   bool has_own_credential = false;  // else the caller's
   bool binding_ok = false;
   bool transformed = false;  // forbid_ddp()
@@ -296,7 +298,8 @@ struct Caller::Impl {
   void take_credential(Call::Impl& call);  // the present one
   std::shared_ptr<const rpc::PreparedAuth> credential();
   // Returns what check() says about the binding, determined at its first use.
-  bool accepts(const Binding& binding);
+  // Sets `called` to the counters of its sampled calls, or to null.
+  bool accepts(const Binding& binding, runtime::CalledProgram*& called);
   // The program's mistakes; each is logged once per connection.
   enum Mistake : uint32_t {
     kBeginInFlight = 1,
@@ -413,9 +416,6 @@ struct Caller::Impl {
   void start(Call::Impl& call) noexcept;
   void stop(Call::Impl& call) noexcept;
   void deliver(Call::Impl& call) noexcept;
-  // The counters of its sampled calls.
-  runtime::CalledProgram* note_called(engine::StageRecord& stages,
-                                      const Call::Impl& call) const noexcept;
   void end_failing() noexcept;
   CallStatus ended_status(Call::Impl& call) noexcept;
   void end_extras(Call::Impl& call) noexcept;

@@ -39,9 +39,11 @@ bool Call::Impl::is_for(const Binding& its, uint32_t its_procedure) const noexce
 }
 
 void Call::Impl::begin_anew(const Binding& its, uint32_t its_procedure) noexcept {
+  // Another binding may have its address by now.
   if (binding.load(std::memory_order_relaxed) != &its ||
-      checked_procedures != its.procedures.data()) {
-    binding_ok = caller.accepts(its);
+      checked_procedures != its.procedures.data() || program != its.program ||
+      version != its.version) {
+    binding_ok = caller.accepts(its, called);
     checked_procedures = its.procedures.data();
   }
   if (!has_own_credential && credential_version != caller.credential_version())
@@ -72,7 +74,8 @@ void Call::Impl::drop_extras() noexcept {
       room.reset();
   }
   released = nullptr;
-  num_rooms = num_spans = 0;
+  num_rooms = 0;
+  num_spans = 0;
   bad_room = CallStatus::kOk;
 }
 
@@ -207,7 +210,7 @@ void Call::Impl::plan_reply() noexcept {
   if (transformed) [[unlikely]] {
     for (const MemorySpan& span : offered())
       variable += span.length;
-    variable += uint64_t{growth} + 3 * num_rooms;  // including pads
+    variable += uint64_t{growth} + 3u * num_rooms;  // including pads
   } else if (num_rooms != 0) {
     results = {chunks->results.data(), num_rooms};
   }
@@ -486,16 +489,6 @@ void Caller::Impl::end_later(Call::Impl& call, CallStatus status) noexcept {
   core().defer(call);
 }
 
-runtime::CalledProgram* Caller::Impl::note_called(engine::StageRecord& stages,
-                                                  const Call::Impl& call) const noexcept {
-  stages.stamp(Stage::kCalled);
-  const Binding& binding = *call.binding.load(std::memory_order_relaxed);
-  stages.name(carrier_ != nullptr ? carrier_->id() : 0, binding.program, binding.version,
-              call.procedure.load(std::memory_order_relaxed));
-  const Checked* const checked = find(binding);
-  return checked != nullptr ? checked->called : nullptr;
-}
-
 // What few calls have.
 void Caller::Impl::end_extras(Call::Impl& call) noexcept {
   if (auto* const released = std::exchange(call.released, nullptr))
@@ -572,7 +565,10 @@ void Caller::Impl::deliver(Call::Impl& call) noexcept {
   engine::StageRecord* const stages = std::exchange(call.stages, nullptr);
   runtime::CalledProgram* called = nullptr;
   if (stages != nullptr) [[unlikely]] {
-    called = note_called(*stages, call);
+    stages->stamp(Stage::kCalled);
+    stages->name(carrier_ != nullptr ? carrier_->id() : 0, call.program, call.version,
+                 call.procedure.load(std::memory_order_relaxed));
+    called = call.called;
     call.stamped = stages;
   }
   call.delivering.store(true, std::memory_order_relaxed);

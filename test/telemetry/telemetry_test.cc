@@ -3,9 +3,11 @@
 #include "rrdk/telemetry.h"
 
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -340,10 +342,13 @@ TEST(Tellers, TellOfServersCoresAndBuffers) {
   EXPECT_THAT(text, HasSubstr("rrdk_pool_buffers{size=\"4096\","));
   EXPECT_THAT(text, HasSubstr("rrdk_server_calls_received_total{server=\"0\"} 0\n"));
   EXPECT_THAT(text, HasSubstr("rrdk_server_refusals_total{server=\"0\",reason=\"too_short\"} 0\n"));
-  const MetricsAnswer answer = telemetry->answer("application/openmetrics-text");
+  constexpr const char* kOpen = "application/openmetrics-text";
+  const MetricsAnswer answer = telemetry->answer(kOpen);
   EXPECT_THAT(answer.content_type, HasSubstr("openmetrics"));
+  EXPECT_EQ(answer.content_type, Telemetry::content_type(kOpen));
   EXPECT_TRUE(answer.text.ends_with("# EOF\n"));
   EXPECT_THAT(telemetry->answer("").content_type, HasSubstr("text/plain; version=0.0.4"));
+  EXPECT_EQ(telemetry->answer("").content_type, Telemetry::content_type(""));
 }
 
 TEST(CalledProcedures, AreSummedOverCoresAndBounded) {
@@ -378,6 +383,34 @@ TEST(CalledProcedures, AreSummedOverCoresAndBounded) {
   EXPECT_EQ(all.of(0, "one more", binding), nullptr);
   EXPECT_NE(all.of(0, "shm:a", binding), nullptr);
   EXPECT_NE(all.of(1, "one more", binding), nullptr) << "another core";
+}
+
+// A program can make a binding where an earlier one was, and use the same Call for both.
+TEST(CalledProcedures, AreThoseOfTheBindingOfEachCall) {
+  must(ensure_eal());
+  auto memory = must(Memory::create({}));
+  auto runtime = must(Runtime::create(*memory, {.stamp_every = 1}));
+  auto server = must(Server::create(*runtime));
+  const std::string uri = must(server->listen("shm:@rrdk-called-" + std::to_string(getpid())));
+  auto client = must(Client::create(*runtime));
+  auto connection = must(client->connect(uri));
+  auto telemetry = must(Telemetry::create("called", {.runtime = runtime.get()}));
+  constexpr ProcedureBinding kProcedures[] = {{.procedure = 1, .name = "GET"}};
+  std::optional<Binding> binding;
+  {
+    Call call(*connection);
+    for (uint32_t version : {1u, 2u, 1u}) {
+      binding.emplace(
+          Binding{.program = 9, .version = version, .name = "blk", .procedures = kProcedures});
+      call.begin(*binding, 1);
+      EXPECT_EQ(call.submit_and_wait(), CallStatus::kProgUnavail);
+    }
+  }
+  const std::string text = telemetry->openmetrics();
+  const std::string labels = "{target=\"" + uri + "\",program=\"9\",version=\"";
+  for (const char* version :
+       {"1\",procedure=\"GET of blk\"} 2\n", "2\",procedure=\"GET of blk\"} 1\n"})
+    EXPECT_THAT(text, HasSubstr("rrdk_client_call_seconds_count" + labels + version));
 }
 
 }  // namespace
