@@ -196,7 +196,7 @@ class QueuePair final : public fabric::QueuePair,
                                  uint32_t key) noexcept;
   void slow_take(const fabric::LaneMessage& message) noexcept override;
   std::byte* slow_begin(uint32_t most) noexcept override;
-  bool write(const MemorySpan& span, uint32_t key, uint64_t address) noexcept override;
+  bool write(std::span<const MemorySpan> spans, uint32_t key, uint64_t address) noexcept override;
   bool can_write() const noexcept override { return true; }
   Untaken untaken() noexcept override;
   const std::byte* behind_refused_write() const noexcept override;
@@ -237,6 +237,14 @@ class QueuePair final : public fabric::QueuePair,
   fabric::WcStatus gather_remote(const Slot& slot, uint32_t count, uint32_t length, std::byte* to,
                                  Part part) noexcept;
   const std::byte* peer_bytes(WireId region, uint64_t offset, uint64_t length, Naming by) noexcept;
+  // For a run that is copied next. What is known of the peer's regions does not change: the run
+  // that is copied now may be in one that the peer takes back.
+  void expect_run(const RemoteSge& run) noexcept {
+    constexpr uint32_t kMost = 4 * kCacheLine;
+    const uint32_t length = std::min(run.length, kMost);
+    if (const std::byte* bytes = peer_regions_.at(run.region, run.offset, length)) [[likely]]
+      base::prefetch_lines(bytes, bytes + length);
+  }
   // Whether the peer is reading by this key of ours; for 0, whether it is reading by no key.
   bool peer_reads(uint32_t key) const noexcept {
     return theirs_.state->reading.load(std::memory_order_seq_cst) == key;
@@ -313,6 +321,7 @@ class QueuePair final : public fabric::QueuePair,
   bool unsure_ = false;            // the peer may have begun to rest unnoticed when it was told
   uint64_t written_until_ = 0;     // the number of the last message that Lane::write() sent
   uint64_t claimed_at_ = 0;        // of what Lane::begin() claimed in the copies
+  uint64_t behind_write_ = 0;      // taken_ after the peer's last Write
   uint32_t placed_ = 0;            // bytes of the next message, a long Write, that were copied
   drivers::ReceiveQueue own_receives_;
   drivers::ReceiveQueue* const shared_receives_;  // null: own_receives_ are all

@@ -116,13 +116,14 @@ uint32_t QueuePair::pull(std::span<fabric::Completion> out) noexcept {
 
 // Whether this turn copies more of the peer's Writes. Each turn costs a pass of the core, so fewer
 // and longer turns cost less. But long turns must not leave either end without work: they continue
-// only while more slots wait than were taken.
+// only while more slots wait than were taken. Writes without a message between them belong to one
+// reply, and are taken like one long Write.
 bool QueuePair::goes_on_writing() const noexcept {
   if (written_ != 0 && cq_.known_over_budget()) [[unlikely]]
     return false;
   if (taken_ - turn_began_ >= kPacketsForgiven) [[unlikely]]  // possibly without any bytes
     return false;
-  if (written_ < kWrittenAtOnce)
+  if (written_ < kWrittenAtOnce || taken_ == behind_write_)
     return true;
   const uint64_t behind = taken_ + (taken_ - turn_began_);
   return written_ < kMostWrittenAtOnce &&
@@ -234,7 +235,7 @@ bool QueuePair::take_write(const Slot& slot, const SlotHeader& header) noexcept 
   }
   if (placed_ != 0)
     return false;
-  ++taken_;
+  behind_write_ = ++taken_;
   acknowledge_ = true;
   return true;
 }
@@ -309,7 +310,8 @@ WcStatus QueuePair::gather_remote(const Slot& slot, uint32_t count, uint32_t len
   std::memcpy(sges.data(), slot.far.sges, count * sizeof(RemoteSge));
   std::atomic_signal_fence(std::memory_order_seq_cst);
   uint32_t left = length;
-  for (const RemoteSge& sge : std::span(sges).first(count)) {
+  for (uint32_t i = 0; i != count; ++i) {
+    const RemoteSge& sge = sges[i];
     const std::byte* from = sge.length <= left
                                 ? peer_bytes(sge.region, sge.offset, sge.length, Naming::kMessage)
                                 : nullptr;
@@ -318,6 +320,8 @@ WcStatus QueuePair::gather_remote(const Slot& slot, uint32_t count, uint32_t len
         Counters::count(device_.counts().bad_regions);
       return WcStatus::kRemoteOperation;
     }
+    if (i + 1 != count)
+      expect_run(sges[i + 1]);
     const uint32_t skip = std::min(part.skip, sge.length);
     const uint32_t copied = std::min(part.length, sge.length - skip);
     std::memcpy(to, from + skip, copied);

@@ -16,6 +16,10 @@ using fabric::WcStatus;
 
 namespace {
 
+// What to find and begin one run of a list costs, in bytes copied: many short runs count against
+// the budget of a pass, too.
+constexpr uint64_t kRunCost = 256;
+
 uint64_t length_of(std::span<const MemorySpan> spans) {
   uint64_t length = 0;
   for (const MemorySpan& span : spans)
@@ -326,27 +330,38 @@ WcStatus QueuePair::write(const fabric::SendWr& wr, SendRecord& record) noexcept
   return WcStatus::kSuccess;
 }
 
-// The same with one span for the lane. It is not recorded, and there is a slot for the message
-// after it, too.
-bool QueuePair::write(const MemorySpan& span, uint32_t key, uint64_t address) noexcept {
-  if (claimed_ != Claimed::kNothing || refused_copy_ != 0 || span.length == 0 ||
+// The same for the lane, in as many slots as the spans need. There is one for the message after
+// them, too. They are not recorded. Nothing is shown before all spans have been looked up.
+bool QueuePair::write(std::span<const MemorySpan> spans, uint32_t key, uint64_t address) noexcept {
+  constexpr size_t kMost = Slot::kMaxSges;
+  if (claimed_ != Claimed::kNothing || refused_copy_ != 0 ||
+      length_of(spans) > device_.capabilities().max_message ||
       status_.load(std::memory_order_acquire) != Status::kEstablished)
     return false;
-  if (sent_ + 2 > send_end_ && (!read_consumed() || sent_ + 2 > send_end_)) [[unlikely]]
+  const uint64_t end = sent_ + (spans.size() + kMost - 1) / kMost + 1;
+  if (end > send_end_ && (!read_consumed() || end > send_end_)) [[unlikely]]
     return false;
   note_regions();
-  const RegionTable::Place place = local_place(span);
-  if (place.offset < 0 || span.length > device_.capabilities().max_message) [[unlikely]]
-    return false;
-  Slot& slot = mine_.slot(sent_);
-  slot.far.key = key;
-  slot.far.length = span.length;
-  slot.far.address = address;
-  slot.far.sges[0] = {static_cast<uint64_t>(place.offset), place.wire_id, span.length};
-  SlotWord word{};
-  word.flags = kWrite;
-  word.num_sges = 1;
-  publish(word);
+  for (size_t i = 0; i != spans.size(); ++i) {
+    const RegionTable::Place place = local_place(spans[i]);
+    if (place.offset < 0 || spans[i].length == 0) [[unlikely]]
+      return false;
+    mine_.slot(sent_ + i / kMost).far.sges[i % kMost] = {static_cast<uint64_t>(place.offset),
+                                                         place.wire_id, spans[i].length};
+  }
+  for (; !spans.empty(); spans = spans.subspan(std::min(spans.size(), kMost))) {
+    const auto part = spans.first(std::min(spans.size(), kMost));
+    const uint64_t length = length_of(part);
+    Slot& slot = mine_.slot(sent_);
+    slot.far.key = key;
+    slot.far.length = static_cast<uint32_t>(length);
+    slot.far.address = address;
+    address += length;
+    SlotWord word{};
+    word.flags = kWrite;
+    word.num_sges = static_cast<uint8_t>(part.size());
+    publish(word);
+  }
   written_until_ = sent_;
   return true;
 }
@@ -361,21 +376,24 @@ fabric::Lane::Untaken QueuePair::untaken() noexcept {
 }
 
 // The peer says which message was at fault. It is checked that the Write is one of ours, and is
-// after none that was overwritten.
+// after none that was overwritten. Other parts of the same Write may follow it.
 const std::byte* QueuePair::behind_refused_write() const noexcept {
   if (written_until_ == 0)
     return nullptr;
   const auto reason =
       static_cast<CloseReason>(theirs_.state->closed.load(std::memory_order_acquire));
-  const uint64_t number = theirs_.state->closed_number.load(std::memory_order_relaxed);
+  uint64_t number = theirs_.state->closed_number.load(std::memory_order_relaxed);
   if (reason != CloseReason::kAccessRefused || number == 0 || number >= sent_ ||
       sent_ - number >= mine_.slot_mask)
     return nullptr;
-  const SlotWord write = mine_.slot(number - 1).word.load(std::memory_order_relaxed);
-  const Slot& behind = mine_.slot(number);
-  const SlotWord message = behind.word.load(std::memory_order_relaxed);
-  const bool in_lane = (write.flags & kWrite) != 0 && (message.flags & kInline) != 0;
-  return in_lane ? behind.room : nullptr;
+  const auto flags_of = [this](uint64_t slot) {
+    return mine_.slot(slot).word.load(std::memory_order_relaxed).flags;
+  };
+  if ((flags_of(number - 1) & kWrite) == 0)
+    return nullptr;
+  while (number != sent_ && (flags_of(number) & kWrite) != 0)
+    ++number;
+  return number != sent_ && (flags_of(number) & kInline) != 0 ? mine_.slot(number).room : nullptr;
 }
 
 void QueuePair::publish(SlotWord word) noexcept {
@@ -472,16 +490,20 @@ Counters::Count* QueuePair::copy_remote(uint32_t key, uint64_t address,
                                         std::span<const MemorySpan> spans) noexcept {
   RRDK_ASSERT(mine_.state->reading.load(std::memory_order_relaxed) == 0);
   const uint64_t length = length_of(spans);
+  uint64_t work = length;
   if (length >= kLargeCopy)
     cq_.begin_slow_work();
   mine_.state->reading.store(key, std::memory_order_seq_cst);
   Remote remote;
   Counters::Count* refusal = find_remote(key, address, length, remote);
-  if (refusal == nullptr && remote.runs != 0) [[unlikely]]
+  if (refusal == nullptr && remote.runs != 0) [[unlikely]] {
+    cq_.begin_slow_work();
+    work += remote.runs * kRunCost;
     refusal = copy_runs(remote, length, spans);
-  else if (refusal == nullptr) [[likely]]
+  } else if (refusal == nullptr) [[likely]] {
     copy_run(remote.bytes, spans);
-  (void)cq_.copied(length);
+  }
+  (void)cq_.copied(work);
   mine_.state->reading.store(0, std::memory_order_release);
   return refusal;
 }
@@ -519,6 +541,8 @@ Counters::Count* QueuePair::copy_runs(const Remote& remote, uint64_t length,
                                 : peer_bytes(run.region, offset, left, Naming::kRead);
     if (from == nullptr) [[unlikely]]
       return no_place_.load(std::memory_order_relaxed) ? &counts.no_descriptors : &counts.bad_keys;
+    if (i + 1 != remote.runs)
+      expect_run(list[i + 1]);
     skip = 0;
     length -= left;
     while (left != 0) {

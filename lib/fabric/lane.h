@@ -35,6 +35,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <type_traits>
 
 #include "base/assert.h"
@@ -232,10 +233,12 @@ class alignas(64) Lane {
     publish(uint64_t{length} << 32 | flags << 48, length);
   }
 
-  // An RDMA Write of one span, placed before the peer can see the next message that is sent. `span`
-  // must not change or move until nothing is untaken(). Returns false if the Write must be posted,
+  // An RDMA Write of what the spans name, one after the other, placed before the peer can see the
+  // next message that is sent. The bytes must not change or move until nothing is untaken(); the
+  // list itself is copied. No span may be empty. Returns false if the Write must be posted,
   // together with the message after it; nothing has been done then.
-  virtual bool write(const MemorySpan& /*span*/, uint32_t /*key*/, uint64_t /*address*/) noexcept {
+  virtual bool write(std::span<const MemorySpan> /*spans*/, uint32_t /*key*/,
+                     uint64_t /*address*/) noexcept {
     return false;
   }
   // Whether write() can ever succeed.

@@ -1,5 +1,6 @@
 // Plain calls with one chunk of one segment (plain_calls.h): a Read chunk, whose data is read
 // before the handler runs, or a Write chunk for the single result that does not come inline.
+#include <algorithm>
 #include <cstring>
 
 #include "base/assert.h"
@@ -105,19 +106,23 @@ bool PlainCalls::reply_with_result(fabric::Lane& lane, ServedCall& call) noexcep
   RRDK_ASSERT(call.write_chunks() == 1 && call.has_chunks());
   call.results->finish_here();
   const std::span<const Piece> pieces = call.reply.pieces();
-  if (pieces.size() != 2 || pieces[0].item || !pieces[1].eligible || pieces[1].scattered() ||
-      call.reply.buffers().size() != 1) [[unlikely]]
+  // Beside the reply's own buffer there may be that with the list of a scattered result.
+  if (pieces.size() != 2 || pieces[0].item || !pieces[1].eligible ||
+      call.reply.buffers().size() != (pieces[1].scattered() ? 2u : 1u)) [[unlikely]]
     return false;
   const proto::Segment& room = call.part->header.lists.segments[0];
   const MemorySpan& rest = pieces[0].bytes;
-  const MemorySpan& result = pieces[1].bytes;
+  const uint32_t result_bytes = pieces[1].bytes.length;
+  const std::span<const MemorySpan> result = pieces[1].runs();
   const uint32_t length = kTransportOfOne + rest.length;
-  const auto lies_in = [&result](const Buffer& buffer) {
-    return result.data >= buffer.data() && result.data < buffer.data() + buffer.capacity();
+  const auto lies_in = [](const MemorySpan& run, const Buffer& buffer) {
+    return run.data >= buffer.data() && run.data < buffer.data() + buffer.capacity();
   };
   // The next call will use these.
-  const bool of_call = lies_in(call.receive) || lies_in(call.reply.buffers()[0]);
-  if (of_call || result.length > room.length || length > fabric::Lane::kMostInSlot ||
+  const bool of_call = std::ranges::any_of(result, [&](const MemorySpan& run) {
+    return lies_in(run, call.receive) || lies_in(run, call.reply.buffers()[0]);
+  });
+  if (of_call || result_bytes > room.length || length > fabric::Lane::kMostInSlot ||
       length > kTransport + call.inline_size() || !lane.write(result, room.handle, room.offset))
       [[unlikely]]
     return false;
@@ -126,7 +131,7 @@ bool PlainCalls::reply_with_result(fabric::Lane& lane, ServedCall& call) noexcep
     return false;
   proto::encode_one_write(
       {proto::Wire::kVersion1, proto::Direction::kReply, call.xid, credits_, /*invalidate=*/0},
-      {room.handle, result.length, room.offset}, to);
+      {room.handle, result_bytes, room.offset}, to);
   std::memcpy(to + kTransportOfOne, rest.data, rest.length);
   if (call.stages != nullptr) [[unlikely]]
     end_sample(call);

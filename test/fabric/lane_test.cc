@@ -502,7 +502,8 @@ TEST_P(Lanes, TellOfAWriteThatWasPlacedBeforeItsMessageIsTaken) {
     return true;
   };
   for (uint32_t i = 1; i != 3; ++i) {
-    ASSERT_TRUE(to_server().write(buffer_.first(kBytes), key, address_of(sink.data())));
+    const std::array source = {buffer_.first(kBytes)};
+    ASSERT_TRUE(to_server().write(source, key, address_of(sink.data())));
     ASSERT_TRUE(say(to_server(), text_of(i)));
   }
   to_server().flush();
@@ -510,6 +511,85 @@ TEST_P(Lanes, TellOfAWriteThatWasPlacedBeforeItsMessageIsTaken) {
   ASSERT_TRUE(pair_.pump_until([&] { return server_.got.size() == 2; }));
   EXPECT_FALSE(to_server().untaken().any);
   EXPECT_TRUE(pair_.server.completions.empty());
+}
+
+class LanesWithWrites : public Lanes {
+ protected:
+  void SetUp() override {
+    Lanes::SetUp();
+    if (!IsSkipped() && !to_server().can_write())
+      GTEST_SKIP() << "the driver for " << GetParam().name << " has no Writes in its lanes";
+  }
+  // Runs of odd lengths, with a byte between them, of which the last comes first in memory.
+  std::vector<MemorySpan> runs(uint32_t count) {
+    std::vector<MemorySpan> spans;
+    uint32_t at = kSource;
+    for (uint32_t i = 0; i != count; ++i) {
+      const uint32_t length = 1 + i % 40;
+      at -= length + 1;
+      spans.push_back({source_.data() + at, length, source_.region()});
+      for (uint32_t k = 0; k != length; ++k)
+        expected_.push_back(source_.data()[at + k] = static_cast<std::byte>(i + k));
+    }
+    return spans;
+  }
+  bool arrived() const {
+    return std::equal(expected_.begin(), expected_.end(), sink_.data()) &&
+           sink_.data()[expected_.size()] == std::byte{};
+  }
+
+  static constexpr uint32_t kSource = 1 << 16;
+  Buffer source_ = test_memory().get(kSource);
+  Buffer sink_ = test_memory().get(kSource);
+  std::vector<std::byte> expected_;
+};
+INSTANTIATE_TEST_SUITE_P(Fabric, LanesWithWrites, all_fabrics(), fabric_name);
+
+TEST_P(LanesWithWrites, WriteManySpansAsOne) {
+  const uint32_t key = pair_.expose(sink_.first(kSource), Rights::kRemoteWrite);
+  for (const uint32_t count : {2u, 14u, 15u, 28u, 29u, 300u, 1024u}) {
+    std::memset(sink_.data(), 0, kSource);
+    expected_.clear();
+    server_.then = [&](Lane&, std::string_view) { EXPECT_TRUE(arrived()) << count; };
+    ASSERT_TRUE(to_server().write(runs(count), key, address_of(sink_.data()))) << count;
+    ASSERT_TRUE(say(to_server(), text_of(count)));
+    to_server().flush();
+    ASSERT_TRUE(pair_.pump_until([&] { return !server_.got.empty(); }));
+    server_.got.clear();
+    EXPECT_FALSE(to_server().untaken().any);
+  }
+}
+
+// A Write that is refused by its sender is not begun.
+TEST_P(LanesWithWrites, ShowNothingOfSpansThatAreNotAllInOurMemory) {
+  const uint32_t key = pair_.expose(sink_.first(kSource), Rights::kRemoteWrite);
+  std::memset(sink_.data(), 0, kSource);
+  std::array<std::byte, 8> heap;
+  for (const MemorySpan& bad : {MemorySpan{heap.data(), heap.size(), source_.region()},
+                                MemorySpan{source_.data(), 0, source_.region()}}) {
+    std::vector<MemorySpan> spans = runs(40);
+    spans.back() = bad;
+    EXPECT_FALSE(to_server().write(spans, key, address_of(sink_.data())));
+  }
+  EXPECT_FALSE(to_server().untaken().any);
+  ASSERT_TRUE(say(to_server(), text_of(1)));
+  to_server().flush();
+  ASSERT_TRUE(pair_.pump_until([&] { return server_.got.size() == 1; }));
+  EXPECT_TRUE(std::all_of(sink_.data(), sink_.data() + kSource,
+                          [](std::byte byte) { return byte == std::byte{}; }));
+}
+
+TEST_P(LanesWithWrites, TakeNoMoreSpansThanThereIsRoomFor) {
+  const uint32_t key = pair_.expose(sink_.first(kSource), Rights::kRemoteWrite);
+  const std::vector<MemorySpan> spans = runs(300);
+  uint32_t taken = 0;
+  while (to_server().write(spans, key, address_of(sink_.data())) && say(to_server(), text_of(0)))
+    ASSERT_LT(++taken, 1000u);
+  EXPECT_GT(taken, 0u);
+  to_server().flush();
+  ASSERT_TRUE(pair_.pump_until([&] { return server_.got.size() == taken; }));
+  EXPECT_TRUE(arrived());
+  EXPECT_TRUE(to_server().write(spans, key, address_of(sink_.data())));
 }
 
 TEST_P(Lanes, EndTheConnectionForAnInvalidKey) {

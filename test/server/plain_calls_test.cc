@@ -42,6 +42,7 @@ struct Deeds {
   std::vector<uint32_t> ran;  // the words of kRun and kOwn
   Keeper keeper;
   RegisteredMemory data;  // of kFetch
+  uint32_t pieces = 1;    // of it, from the last to the first
   std::shared_ptr<BackwardClient> back;
   std::optional<Call> told;
   CallStatus told_status = CallStatus::kTimeout;
@@ -75,8 +76,12 @@ void refuse(ServerCall call, void*) {
 
 void fetch(ServerCall call, void* context) {
   const uint32_t count = call.args().get_u32();
-  const auto& data = static_cast<Deeds*>(context)->data;
-  call.results().put_item(data.span(0, count), Ddp::kEligible);
+  const Deeds& deeds = *static_cast<Deeds*>(context);
+  std::vector<MemorySpan> pieces;
+  const uint32_t each = count / deeds.pieces;
+  for (uint32_t i = deeds.pieces; i-- != 0;)
+    pieces.push_back(deeds.data.span(size_t{i} * each, each));
+  call.results().put_item(pieces, Ddp::kEligible);
   std::move(call).reply();
 }
 
@@ -394,23 +399,45 @@ TEST_F(PlainCalls, MayAnswerWithBytesOfTheirOwn) {
   }
 }
 
+// A result out of many pieces of memory is written where the client wants it, in one piece.
+TEST_F(PlainCalls, MayAnswerOutOfManyPieces) {
+  settle();
+  Buffer room = ends_.memory->get(kData);
+  for (const uint32_t pieces : {2u, 16u, 64u, 1024u}) {
+    deeds_.pieces = pieces;
+    const uint64_t before = in_place();
+    const RawCall fetch = fetch_to(client_->expose(room.first(kData)), room.data());
+    const uint32_t xid = send(*client_, fetch);
+    EXPECT_EQ(call(*client_, kRun, {pieces}).at(kResults), pieces);
+    EXPECT_EQ(answer_to(*client_, xid).type(), 0u);
+    EXPECT_EQ(in_place(), before + 2) << pieces << ": the one behind it is, too";
+    const uint32_t each = kData / pieces;
+    for (uint32_t at = 0; at != kData; ++at)
+      ASSERT_EQ(room.data()[at], pattern((pieces - 1 - at / each) * each + at % each)) << at;
+  }
+}
+
 // Shows: V1-ERR-19
 TEST_F(PlainCalls, ARefusedResultEndsTheConnectionOnce) {
   constexpr uint32_t kNoKey = 0x77777777;
   settle();
   RawCall bad = fetch_to(kNoKey, nullptr);
-  const uint64_t before = in_place();
-  bad.xid = send(*client_, bad);
-  send(*client_, kRun, {1});
-  until(*client_, [&] { return client_->down(); });
-  EXPECT_EQ(in_place(), before + 2);
-  EXPECT_TRUE(client_->received.empty()) << "neither its reply nor what is behind that arrives";
+  for (const uint32_t pieces : {1u, 32u}) {
+    deeds_.pieces = pieces;
+    const uint64_t before = in_place();
+    bad.xid = send(*client_, bad);
+    send(*client_, kRun, {1});
+    until(*client_, [&] { return client_->down(); });
+    EXPECT_EQ(in_place(), before + 2);
+    EXPECT_TRUE(client_->received.empty()) << "neither its reply nor what is behind that arrives";
 
-  client_ = new_client();
-  client_->send(bad.message(kPlain.program, kPlain.version));
-  EXPECT_TRUE(answer_to(*client_, bad.xid).chunk_error());
-  EXPECT_EQ(call(*client_, kRun, {2}).at(kResults), 2u) << "the connection goes on";
-  EXPECT_EQ(ends_.server->stats()[Counter::kCallsFailedAgain], 1u);
+    client_ = new_client();
+    client_->send(bad.message(kPlain.program, kPlain.version));
+    EXPECT_TRUE(answer_to(*client_, bad.xid).chunk_error());
+    EXPECT_EQ(call(*client_, kRun, {2}).at(kResults), 2u) << "the connection goes on";
+    settle();
+  }
+  EXPECT_EQ(ends_.server->stats()[Counter::kCallsFailedAgain], 2u);
 }
 
 class PlainCallsOfBothWays : public PlainCalls {

@@ -1,6 +1,9 @@
 // How much one queue pair does before others, and its own peer, have their turn.
 #include <array>
+#include <cstring>
+#include <vector>
 
+#include "base/budget.h"
 #include "test/drivers/shm/hostile_test.h"
 
 namespace rrdk::shm::test {
@@ -70,6 +73,42 @@ TEST_F(Turns, TakeOneWriteOfAPeerThatIsNot) {
   reply(2);
   EXPECT_EQ(take(), 1u);
   EXPECT_EQ(take(), 1u);
+}
+
+// As if it were one long Write.
+TEST_F(Turns, TakeAllWritesOfAReply) {
+  for (uint32_t i = 0; i < 5; ++i) {
+    const SendWr wr = write();
+    ASSERT_EQ(pair_.client_qp->post_send({&wr, 1}), 1u);
+  }
+  reply(2);
+  EXPECT_EQ(take(), 1u);
+  EXPECT_EQ(take(), 1u);
+}
+
+// Many short runs take time although they have few bytes.
+TEST_F(Turns, CountTheRunsOfAList) {
+  constexpr uint16_t kRuns = 1024;
+  std::vector<MemorySpan> runs;
+  for (uint32_t i = 0; i != kRuns; ++i)
+    runs.push_back({source_.data() + size_t{i} * 2, 1, source_.region()});
+  Buffer list = test_memory().get(sizeof(MemorySpan) * kRuns);
+  std::memcpy(list.data(), runs.data(), sizeof(MemorySpan) * kRuns);
+  uint32_t key = 0;
+  ASSERT_TRUE(pair_.server_qp->reserve_keys({&key, 1}));
+  SendWr bind =
+      fabric::test::bind_wr(1, key, list.first(sizeof(MemorySpan) * kRuns), Rights::kRemoteRead);
+  bind.runs = kRuns;
+  ASSERT_EQ(pair_.run(pair_.server, *pair_.server_qp, bind).status, WcStatus::kSuccess);
+
+  base::Count passes;
+  base::Budget budget(1, passes);
+  pair_.client.cq->set_budget(budget);
+  const SendWr read = access_wr(2, Op::kRead, sink_.first(kRuns), key, address_of(list.data()));
+  const std::array<SendWr, 3> reads = {read, read, read};
+  for (int pass = 0; pass != 3; ++pass, ++passes)
+    EXPECT_EQ(pair_.client_qp->post_send(reads), 1u) << "in one pass";
+  pair_.client.cq->set_budget(base::Budget::none());
 }
 
 }  // namespace
