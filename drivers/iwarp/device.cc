@@ -16,7 +16,7 @@ namespace {
 constexpr uint32_t kMostRequests = 1u << 16;
 
 constexpr fabric::Capabilities kCapabilities = {
-    .max_sges = fabric::kMaxSges,
+    .max_sges = 15,  // pages of 4 KiB in one FPDU, which is a little shorter than 64 KiB
     // A Send is complete when TCP has it; there is no report when the peer has it.
     .max_inline = std::numeric_limits<uint32_t>::max(),
     .max_copied = kMaxCopied,

@@ -67,7 +67,7 @@ class Outbox {
 
  private:
   static constexpr size_t kBytes = 64 << 10;
-  static constexpr size_t kPieces = 64;
+  static constexpr size_t kPieces = 128;  // kMostBytes in pages of 4 KiB, and their frames
   static constexpr size_t kMostBytes = 256 << 10;
   // For one FPDU: head, payload and tail, and what was there before it.
   static constexpr size_t kMostPieces = fabric::kMaxSges + 3;

@@ -177,6 +177,10 @@ class QueuePair final : public fabric::QueuePair,
     bool in_record = false;    // a message of a record has begun
     bool in_response = false;  // a Read Response has begun
     bool turn = false;         // the last message was a response's: a record is next
+    // In a response out of a list of runs: the run where it goes on, and how many bytes of the
+    // memory that the list names are before that run.
+    uint32_t run = 0;
+    uint32_t before_run = 0;
   };
   // One FPDU that is to be sent: its contents and their location.
   struct Fpdu {
@@ -251,7 +255,7 @@ class QueuePair final : public fabric::QueuePair,
   void next_of_record(Cursor& at, Fpdu& fpdu) noexcept;
   bool next_of_response(Cursor& at, Fpdu& fpdu) noexcept;
   uint32_t room_in_fpdu(bool tagged) const noexcept;
-  static void add_runs(Fpdu& fpdu, const Stags::Window& source, uint64_t skip) noexcept;
+  static void add_runs(Fpdu& fpdu, const Stags::Window& source, uint32_t from, Cursor& at) noexcept;
   void add_bodies(Fpdu& fpdu, const Record& record, uint32_t skip, uint32_t length) noexcept;
   void append(const Fpdu& fpdu, Outbox& out) const noexcept;
 

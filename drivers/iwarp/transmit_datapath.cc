@@ -267,7 +267,7 @@ bool QueuePair::next_of_response(Cursor& at, Fpdu& fpdu) noexcept {
     if (source->runs == 0) [[likely]]
       fpdu.body[fpdu.num_bodies++] = {source->base + skip, fpdu.payload};
     else
-      add_runs(fpdu, *source, skip);
+      add_runs(fpdu, *source, static_cast<uint32_t>(skip), at);
   }
   fpdu.header = {.tagged = true,
                  .last = at.offset + fpdu.payload == response.length,
@@ -279,26 +279,30 @@ bool QueuePair::next_of_response(Cursor& at, Fpdu& fpdu) noexcept {
   if (at.in_response)
     return true;
   ++at.response;
-  at.offset = 0;
+  at.offset = at.run = at.before_run = 0;
   at.turn = true;
   return true;
 }
 
-// The payload gets shorter if it lies in more runs than the FPDU takes.
-void QueuePair::add_runs(Fpdu& fpdu, const Stags::Window& source, uint64_t skip) noexcept {
-  uint32_t left = fpdu.payload;
+// Adds what lies from byte `from` of the list's memory on. The payload gets shorter if it lies in
+// more runs than the FPDU takes. The cursor keeps the place, so that a long response does not walk
+// through its list again for each FPDU.
+void QueuePair::add_runs(Fpdu& fpdu, const Stags::Window& source, uint32_t from,
+                         Cursor& at) noexcept {
   const std::span runs(reinterpret_cast<const MemorySpan*>(source.base), source.runs);
-  for (const MemorySpan& run : runs) {
-    if (left == 0 || fpdu.num_bodies == fpdu.body.size())
-      break;
+  uint32_t left = fpdu.payload;
+  while (left != 0 && fpdu.num_bodies != fpdu.body.size() && at.run != runs.size()) {
+    const MemorySpan& run = runs[at.run];
+    const uint32_t skip = from - at.before_run;
     if (skip >= run.length) {
-      skip -= run.length;
+      at.before_run += run.length;
+      ++at.run;
       continue;
     }
-    const uint32_t part = std::min(run.length - static_cast<uint32_t>(skip), left);
+    const uint32_t part = std::min(run.length - skip, left);
     fpdu.body[fpdu.num_bodies++] = {run.data + skip, part};
+    from += part;
     left -= part;
-    skip = 0;
   }
   RRDK_ASSERT(left < fpdu.payload && (left == 0 || fpdu.num_bodies == fpdu.body.size()), left);
   fpdu.payload -= left;
