@@ -12,6 +12,8 @@
 
 namespace rrdk::testrpc {
 
+// The list is the thread's: a thread has one Pieces at a time, and its entries are not initialised
+// for each call.
 class Pieces {
  public:
   static constexpr uint32_t kMost = Encoder::kMaxItemSegments;
@@ -50,7 +52,7 @@ class Pieces {
   std::span<const MemorySpan> all() const noexcept { return std::span(pieces_).first(count_); }
 
   uint32_t count_;
-  std::array<MemorySpan, kMost> pieces_;
+  inline static thread_local std::array<MemorySpan, kMost> pieces_;
 };
 
 }  // namespace rrdk::testrpc
