@@ -10,19 +10,6 @@ using fabric::Op;
 
 class BackToBack : public Pair {
  protected:
-  // One call from start to end.
-  void call_once(OutgoingCall& call, const std::vector<Item>& arguments,
-                 const std::vector<Item>& results) {
-    serve(arguments, results);
-    write(call.message, 0, 0, arguments);
-    a->engine->submit(call);
-    run();
-    ASSERT_EQ(a->ended.size(), 1u);
-    a->ended.clear();
-    ASSERT_EQ(call.status, CallStatus::kOk) << to_string(call.status);
-    check(Decoder(call.reply, call.placed), results);
-    EXPECT_TRUE(a->qp.keys.empty()) << "a key outlived its call";
-  }
   MemorySpan room(Buffer& buffer, uint32_t length) {
     buffer = memory->get(length + 64);
     std::fill_n(buffer.data(), buffer.capacity(), std::byte{0x5a});
@@ -34,12 +21,7 @@ class BackToBack : public Pair {
 class EachVersion : public BackToBack, public testing::WithParamInterface<proto::Wire> {
  protected:
   void connect(ConnectionOptions client = {}, ConnectionOptions server = {}, uint32_t reads = 16) {
-    if (GetParam() != proto::Wire::kVersion1) {
-      client.speaks = Speaks::kTwo;
-      client.limits.versions.two = server.limits.versions.two = GetParam();
-      client.properties = server.properties = false;
-    }
-    BackToBack::connect(client, server, reads);
+    connect_in(GetParam(), client, server, reads);
   }
 };
 

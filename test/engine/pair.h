@@ -43,6 +43,16 @@ class Pair : public EngineTest {
     a->engine->set_port(&a->qp);
     b->engine->set_port(&b->qp);
   }
+  // The same in that version.
+  void connect_in(proto::Wire wire, ConnectionOptions client = {}, ConnectionOptions server = {},
+                  uint32_t reads = 16) {
+    if (wire != proto::Wire::kVersion1) {
+      client.speaks = Speaks::kTwo;
+      client.limits.versions.two = server.limits.versions.two = wire;
+      client.properties = server.properties = false;
+    }
+    Pair::connect(client, server, reads);
+  }
   void run() {
     for (bool again = true; again;) {
       again = a->run();
@@ -144,6 +154,19 @@ class Pair : public EngineTest {
       write(call.reply, call.xid, 1, items);
       b->engine->reply(call);
     };
+  }
+  // One call from start to end.
+  void call_once(OutgoingCall& call, const std::vector<Item>& arguments,
+                 const std::vector<Item>& results) {
+    serve(arguments, results);
+    write(call.message, 0, 0, arguments);
+    a->engine->submit(call);
+    run();
+    ASSERT_EQ(a->ended.size(), 1u);
+    a->ended.clear();
+    ASSERT_EQ(call.status, CallStatus::kOk) << to_string(call.status);
+    check(Decoder(call.reply, call.placed), results);
+    EXPECT_TRUE(a->qp.keys.empty()) << "a key outlived its call";
   }
   // The message type in the header of this end's Send number `index`, counted from 0.
   proto::MessageType sent_type(const End& end, size_t index) {
