@@ -116,6 +116,20 @@ std::vector<Family> families_of(const PoolAudit& pool) {
   return families_of(stats);
 }
 
+namespace {
+
+Family& add_times(std::vector<Family>& to, const char* name, const char* help, Buckets buckets) {
+  Family& family = to.emplace_back();
+  family.name = name;
+  family.kind = Kind::kHistogram;
+  family.unit = "seconds";
+  family.help = help;
+  family.buckets = buckets;
+  return family;
+}
+
+}  // namespace
+
 std::vector<Family> families_of(const ProcedureStats& procedure) {
   Stats stats(CounterOwner::kProcedure);
   stats.add(Counter::kCalls, procedure.calls);
@@ -126,30 +140,35 @@ std::vector<Family> families_of(const ProcedureStats& procedure) {
   std::vector<Family> families = families_of(stats);
   if (procedure.handler.count() == 0)
     return families;
-  families.push_back({{"procedure_handler_seconds", Kind::kHistogram, "seconds",
-                       "From a handler's entry to its answer, of the calls that are timed."},
-                      {{{}, 0, procedure.handler}}});
-  families.push_back(
-      {{"procedure_stage_seconds", Kind::kHistogram, "seconds",
-        "The time of the same calls before the handler and behind it, in this process.",
-        Buckets::kFourfold},
-       {{{{"stage", "fetch"}}, 0, procedure.fetch},
-        {{{"stage", "decode"}}, 0, procedure.decode},
-        {{{"stage", "queue"}}, 0, procedure.queue},
-        {{{"stage", "reply"}}, 0, procedure.reply}}});
+  add_times(families, "procedure_handler_seconds",
+            "From a handler's entry to its answer, of the calls that are timed.", Buckets::kDouble)
+      .samples.push_back({{}, 0, procedure.handler});
+  Family& stages =
+      add_times(families, "procedure_stage_seconds",
+                "The time of the same calls before the handler and behind it, in this process.",
+                Buckets::kFourfold);
+  const std::pair<const char*, const DurationHistogram*> times[] = {{"fetch", &procedure.fetch},
+                                                                    {"decode", &procedure.decode},
+                                                                    {"queue", &procedure.queue},
+                                                                    {"reply", &procedure.reply}};
+  for (const auto& [name, histogram] : times)
+    stages.samples.push_back({{{"stage", name}}, 0, *histogram});
   return families;
 }
 
 std::vector<Family> families_of(const runtime::CalledStats& called) {
-  Family steps = {{"client_stage_seconds", Kind::kCounter, "seconds",
-                   "Time that the same calls spent in each part of their way, all together."},
-                  {}};
+  std::vector<Family> families;
+  add_times(families, "client_call_seconds",
+            "From submit() to the callback, of the calls that are timed and were answered.",
+            Buckets::kDouble)
+      .samples.push_back({{}, 0, called.call});
+  Family& steps = add_times(
+      families, "client_stage_seconds",
+      "Time that the same calls spent in each part of their way, all together.", Buckets::kDouble);
+  steps.kind = Kind::kCounter;
   for (size_t i = 0; i < called.step_ns.size(); ++i)
     steps.samples.push_back({{{"stage", runtime::kCalledSteps[i].name}}, called.step_ns[i], {}});
-  return {{{"client_call_seconds", Kind::kHistogram, "seconds",
-            "From submit() to the callback, of the calls that are timed and were answered."},
-           {{{}, 0, called.call}}},
-          std::move(steps)};
+  return families;
 }
 
 Numbers numbers_of(const ConnectionInfo& info) {
