@@ -324,7 +324,10 @@ WcStatus QueuePair::gather_remote(const Slot& slot, uint32_t count, uint32_t len
       expect_run(sges[i + 1]);
     const uint32_t skip = std::min(part.skip, sge.length);
     const uint32_t copied = std::min(part.length, sge.length - skip);
-    std::memcpy(to, from + skip, copied);
+    if (count == 1)
+      std::memcpy(to, from + skip, copied);
+    else
+      copy_page(to, from + skip, copied);
     to += copied;
     part = {part.skip - skip, part.length - copied};
     left -= sge.length;

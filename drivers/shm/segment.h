@@ -6,6 +6,8 @@
 //   of bytes: messages that are too long for a slot, and short enough to be copied twice)
 #pragma once
 
+#include <immintrin.h>
+
 #include <array>
 #include <atomic>
 #include <bit>
@@ -153,6 +155,29 @@ inline void copy_short(std::byte* __restrict to, const std::byte* __restrict fro
     for (uint32_t i = 0; i < length; ++i)
       to[i] = from[i];
   }
+}
+
+// Copies one run of a list. The C library copies some KiB by "rep movsb", whose beginning costs a
+// page a quarter of its time.
+inline void copy_page(std::byte* __restrict to, const std::byte* __restrict from,
+                      uint32_t length) noexcept {
+  constexpr uint32_t kStep = 4 * sizeof(__m256i);
+  constexpr uint32_t kLong = 64 << 10;
+  if (length < kLong) {
+    for (; length >= kStep; length -= kStep, to += kStep, from += kStep) {
+      const auto* const source = reinterpret_cast<const __m256i*>(from);
+      auto* const target = reinterpret_cast<__m256i*>(to);
+      const __m256i a = _mm256_loadu_si256(source);
+      const __m256i b = _mm256_loadu_si256(source + 1);
+      const __m256i c = _mm256_loadu_si256(source + 2);
+      const __m256i d = _mm256_loadu_si256(source + 3);
+      _mm256_storeu_si256(target, a);
+      _mm256_storeu_si256(target + 1, b);
+      _mm256_storeu_si256(target + 2, c);
+      _mm256_storeu_si256(target + 3, d);
+    }
+  }
+  std::memcpy(to, from, length);
 }
 
 // A remote key as its owner shows it.

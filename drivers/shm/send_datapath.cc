@@ -548,7 +548,7 @@ Counters::Count* QueuePair::copy_runs(const Remote& remote, uint64_t length,
     while (left != 0) {
       const MemorySpan& span = spans[to];
       const auto part = static_cast<uint32_t>(std::min<uint64_t>(left, span.length - done));
-      std::memcpy(span.data + done, from, part);
+      copy_page(span.data + done, from, part);
       from += part;
       left -= part;
       done += part;
