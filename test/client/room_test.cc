@@ -252,6 +252,9 @@ struct Hoarder {
     if (call->submit(end, this))
       return true;
     EXPECT_EQ(call->status(), CallStatus::kNoMemory);
+    EXPECT_FALSE(call->in_flight());
+    EXPECT_FALSE(call->submit(end, this)) << "it has to be begun again";
+    EXPECT_EQ(call->status(), CallStatus::kNoMemory);
     waiting.push_front(call);
     return false;
   }

@@ -334,6 +334,11 @@ class Call {
    *   - with max_queued, when memory was short for its arguments or an offer() while other calls of
    *     the connection are in flight, which may give some back: status() is kNoMemory; begin()
    *     again, in Caller::on_room() for example. Otherwise the call ends with kNoMemory;
+   *     A call that was refused so cannot be completed: its Encoder has failed, and what came after
+   *     the failure is lost. Until begin() or its destructor it keeps the buffers that it has taken
+   *     and those of its offers, which others may be waiting for. It uses nothing of the memory
+   *     that it refers to, and does not call on_released(). Another submit() without begin() is
+   *     refused in the same way, or ends the call with kNoMemory;
    *   - while the call is in flight, which changes nothing and is logged;
    *   - when the connection has been destroyed, and in a child of fork(): status() is kInvalidCall,
    *     and it is logged.
