@@ -247,8 +247,10 @@ class PlainCalls;  // plain_calls.h
 struct Counters {
 #define RRDK_CALLER_COUNTER(id, enumerator, name, text) base::Count name;
 #include "rrdk/counter_table.h"
+  base::SharedCount calls_full;  // by the threads that submit
 
   void add_to(Stats& sum) const noexcept {
+    sum.add(Counter::kCallsFull, calls_full);
 #define RRDK_CALLER_COUNTER(id, enumerator, name, text) sum.add(Counter::k##enumerator, name);
 #include "rrdk/counter_table.h"
   }

@@ -54,6 +54,7 @@ bool Caller::Impl::take_place(Call::Impl& call) noexcept {
     }
   }
   call.status = CallStatus::kFull;
+  ++counters_.calls_full;
   want_room(false);
   return false;
 }

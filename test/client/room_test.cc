@@ -53,10 +53,37 @@ int ended(const EndingCalls& calls) {
   return sum;
 }
 
-constexpr ServerOptions kFourCredits = {.credits = 4, .first_credits = 4};
-constexpr ClientOptions bounded(uint32_t max_queued) {
-  return {.credits = 4, .max_queued = max_queued};
-}
+// One connection with four credits and a bound. Its server keeps calls of kKeep.
+struct BoundedWorld : World {
+  explicit BoundedWorld(uint32_t max_queued, Cores cores = Cores::kEmbedded)
+      : World(cores, {.credits = 4, .first_credits = 4}, {.credits = 4, .max_queued = max_queued}),
+        connection(connect()) {}
+
+  // The server has `count` calls.
+  void until_kept(size_t count) {
+    until([&] { return keeper.kept() == count; });
+  }
+  void until_ended(const EndingCalls& calls, int count) {
+    until([&] { return ended(calls) == count; });
+  }
+  // Answers what the server has, and what comes.
+  void answer_until_ended(const EndingCalls& calls, int count) {
+    until([&] {
+      keeper.release();
+      return ended(calls) == count;
+    });
+  }
+
+  std::unique_ptr<ClientConnection> connection;
+};
+
+// The same once the window is open: it takes `max_queued` + 4 calls.
+struct OpenWorld : BoundedWorld {
+  explicit OpenWorld(uint32_t max_queued, Cores cores = Cores::kEmbedded)
+      : BoundedWorld(max_queued, cores) {
+    open_window(*connection);
+  }
+};
 
 TEST(Room, HasNoEndWithoutABound) {
   World world;
@@ -75,8 +102,8 @@ TEST(Room, HasNoEndWithoutABound) {
 
 TEST(Room, SubmitTakesAsManyCallsAsItSays) {
   for (uint32_t max_queued : {0u, 3u}) {
-    World world(Cores::kEmbedded, kFourCredits, bounded(max_queued));
-    auto connection = world.connect();
+    BoundedWorld world(max_queued);
+    const auto& connection = world.connection;
     EXPECT_EQ(connection->room(), 1 + max_queued);  // until the first reply
     open_window(*connection);
     const uint32_t all = 4 + max_queued;
@@ -91,18 +118,16 @@ TEST(Room, SubmitTakesAsManyCallsAsItSays) {
     EXPECT_EQ(last.call.status(), CallStatus::kFull);
     EXPECT_FALSE(last.call.in_flight());
     EXPECT_FALSE(last.call.sent());
+    EXPECT_EQ(connection->stats()[Counter::kCallsFull], 1u);
     // One that waits is not taken for one that was refused: nothing has been dropped.
-    world.until([&] { return world.keeper.kept() == 4; });
+    world.until_kept(4);
     EXPECT_EQ(ended(calls), 0);
     world.keeper.release();
-    world.until([&] { return ended(calls) == 4; });
+    world.until_ended(calls, 4);
     EXPECT_EQ(connection->room(), 4u);
     // It is still begun.
     EXPECT_TRUE(submit(last));
-    world.until([&] {
-      world.keeper.release();
-      return ended(calls) == static_cast<int>(all) + 1;
-    });
+    world.answer_until_ended(calls, static_cast<int>(all) + 1);
     for (auto& call : calls)
       EXPECT_EQ(call->call.status(), CallStatus::kOk);
     EXPECT_EQ(connection->room(), all);
@@ -110,9 +135,8 @@ TEST(Room, SubmitTakesAsManyCallsAsItSays) {
 }
 
 TEST(Room, ACallThatWaitsForItsEndIsRefusedToo) {
-  World world(Cores::kEmbedded, kFourCredits, bounded(0));
-  auto connection = world.connect();
-  open_window(*connection);
+  OpenWorld world(0);
+  const auto& connection = world.connection;
   auto calls = make_calls(*connection, 4);
   for (auto& call : calls)
     EXPECT_TRUE(submit(*call));
@@ -126,16 +150,16 @@ TEST(Room, ACallThatWaitsForItsEndIsRefusedToo) {
   };
   const Coroutine waiting = waits();
   EXPECT_EQ(awaited, CallStatus::kFull);
-  world.until([&] { return world.keeper.kept() == 4; });
+  EXPECT_EQ(connection->stats()[Counter::kCallsFull], 2u);
+  world.until_kept(4);
   world.keeper.release();
-  world.until([&] { return ended(calls) == 4; });
+  world.until_ended(calls, 4);
   EXPECT_EQ(other.submit_and_wait(), CallStatus::kOk);
 }
 
 TEST(Room, IsToldOnceForEachRefusalWhenTheMarkIsReached) {
-  World world(Cores::kEmbedded, kFourCredits, bounded(4));
-  auto connection = world.connect();
-  open_window(*connection);
+  OpenWorld world(4);
+  const auto& connection = world.connection;
   Bell bell;
   bell.hang(*connection, 6);
   auto calls = make_calls(*connection, 9);
@@ -146,9 +170,9 @@ TEST(Room, IsToldOnceForEachRefusalWhenTheMarkIsReached) {
       world.runtime->poll(static_cast<uint32_t>(i % 2));
   };
   // No one has asked.
-  world.until([&] { return world.keeper.kept() == 4; });
+  world.until_kept(4);
   world.keeper.release();
-  world.until([&] { return world.keeper.kept() == 4; });
+  world.until_kept(4);
   pass();
   EXPECT_EQ(bell.rung(), 0);
   // Four calls have ended: there is room for four.
@@ -166,14 +190,14 @@ TEST(Room, IsToldOnceForEachRefusalWhenTheMarkIsReached) {
   EXPECT_EQ(bell.rung(), 0);  // the mark is 6
   world.keeper.release();
   world.until([&] { return bell.rung() != 0; });
-  world.until([&] { return ended(calls) == 12; });
+  world.until_ended(calls, 12);
   pass();
   EXPECT_EQ(bell.rung(), 1);
   // Not again, until there is none again.
   EXPECT_TRUE(submit(*calls[8]));
-  world.until([&] { return world.keeper.kept() == 1; });
+  world.until_kept(1);
   world.keeper.release();
-  world.until([&] { return ended(calls) == 13; });
+  world.until_ended(calls, 13);
   pass();
   EXPECT_EQ(bell.rung(), 1);
   // A program that only asks is told as well.
@@ -183,7 +207,7 @@ TEST(Room, IsToldOnceForEachRefusalWhenTheMarkIsReached) {
   }
   EXPECT_EQ(connection->room(), 0u);
   world.until([&] { return bell.rung() == 2; });
-  world.until([&] { return ended(calls) == 21; });
+  world.until_ended(calls, 21);
 }
 
 // A gateway with more requests than there are buffers (2048): each has a Call of its own.
@@ -338,15 +362,14 @@ TEST(Room, IsThereOnceTheConnectionIsLostForGood) {
 
 // A call that is given up keeps its credit until the server answers.
 TEST(Room, LacksTheCreditsOfCallsThatWereGivenUp) {
-  World world(Cores::kEmbedded, kFourCredits, bounded(2));
-  auto connection = world.connect();
-  open_window(*connection);
+  OpenWorld world(2);
+  const auto& connection = world.connection;
   auto calls = make_calls(*connection, 1);
   EXPECT_TRUE(submit(*calls[0]));
-  world.until([&] { return world.keeper.kept() == 1; });
+  world.until_kept(1);
   EXPECT_EQ(connection->room(), 5u);
   calls[0]->call.cancel();
-  world.until([&] { return ended(calls) == 1; });
+  world.until_ended(calls, 1);
   EXPECT_EQ(connection->room(), 5u);
   world.keeper.release();
   world.until([&] { return connection->room() == 6; });
@@ -354,42 +377,37 @@ TEST(Room, LacksTheCreditsOfCallsThatWereGivenUp) {
 
 // No end of a call tells that there is room when their answers come.
 TEST(Room, IsToldWhenCreditsOfCallsThatWereGivenUpComeBack) {
-  World world(Cores::kEmbedded, kFourCredits, bounded(0));
-  auto connection = world.connect();
-  open_window(*connection);
+  OpenWorld world(0);
+  const auto& connection = world.connection;
   Bell bell;
   bell.hang(*connection, 1);
   auto calls = make_calls(*connection, 5);
   for (int i = 0; i < 4; ++i)
     EXPECT_TRUE(submit(*calls[i]));
-  world.until([&] { return world.keeper.kept() == 4; });
+  world.until_kept(4);
   for (int i = 0; i < 4; ++i)
     calls[i]->call.cancel();
-  world.until([&] { return ended(calls) == 4; });
+  world.until_ended(calls, 4);
   EXPECT_FALSE(submit(*calls[4]));
   EXPECT_EQ(calls[4]->call.status(), CallStatus::kFull);
   EXPECT_EQ(bell.rung(), 0);
   world.keeper.release();
   world.until([&] { return bell.rung() == 1; });
   EXPECT_TRUE(submit(*calls[4]));
-  world.until([&] {
-    world.keeper.release();
-    return ended(calls) == 5;
-  });
+  world.answer_until_ended(calls, 5);
 }
 
 TEST(Room, ItsCallbackMayDestroyTheConnection) {
-  World world(Cores::kEmbedded, kFourCredits, bounded(0));
-  auto connection = world.connect();
-  open_window(*connection);
+  OpenWorld world(0);
+  const auto& connection = world.connection;
   auto calls = make_calls(*connection, 4);
   for (auto& call : calls)
     EXPECT_TRUE(submit(*call));
   EXPECT_EQ(connection->room(), 0u);
   Bell bell;
-  bell.then = [&] { connection.reset(); };
+  bell.then = [&] { world.connection.reset(); };
   bell.hang(*connection, 1);
-  world.until([&] { return world.keeper.kept() == 4; });
+  world.until_kept(4);
   world.keeper.release();
   world.until([&] { return bell.rung() == 1 && ended(calls) == 4; });
   EXPECT_EQ(connection, nullptr);
@@ -399,9 +417,8 @@ TEST(Room, ItsCallbackMayDestroyTheConnection) {
 // for room in vain.
 TEST(Room, IsSharedByThreads) {
   constexpr uint32_t kThreads = 3, kCalls = 2000, kMost = 4 + 2;
-  World world(Cores::kDedicated, kFourCredits, bounded(2));
-  auto connection = world.connect();
-  open_window(*connection);
+  OpenWorld world(2, Cores::kDedicated);
+  const auto& connection = world.connection;
   std::mutex mutex;
   std::condition_variable told;
   uint64_t rings = 0;
@@ -492,6 +509,7 @@ TEST(Room, BelongsToBackwardCallsToo) {
     EXPECT_EQ(tell(*calls.back()), i != 3);
   }
   EXPECT_EQ(calls[3]->status(), CallStatus::kFull);
+  EXPECT_EQ(world.server->stats()[Counter::kCallsFull], 1u);
   Bell bell;
   bell.then = [&] { EXPECT_TRUE(tell(*calls[3])); };
   bell.hang(*back, 1);

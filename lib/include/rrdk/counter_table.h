@@ -168,6 +168,8 @@ RRDK_CALLER_COUNTER(45, CallsOk, calls_ok, "Calls that succeeded.")
 RRDK_CALLER_COUNTER(46, CallsFailed, calls_failed, "Calls that ended in an error.")
 RRDK_CALLER_COUNTER(47, CallsTimedOut, calls_timed_out,
                     "Calls that ended by their deadline; among those that failed.")
+RRDK_COUNTER(162, CallsFull, calls_full, kServer | kClient,
+             "Calls that submit() refused with kFull: max_queued was reached.")
 
 // At either end.
 RRDK_COUNTER(48, ProtocolBreaches, protocol_breaches, kServer | kClient,
