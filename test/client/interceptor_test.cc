@@ -4,10 +4,12 @@
 
 #include <cstdio>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "both_ways.h"
+#include "survival_world.h"
 
 namespace rrdk::loopback {
 namespace {
@@ -347,6 +349,50 @@ TEST(CallInterceptor, LearnsOfTheEndOfCallsThatAreDestroyed) {
   }
   world.until([&] { return tracer.count() == 1; });
   EXPECT_EQ(tracer.ended[0].outcome.status, CallStatus::kCancelled);
+}
+
+// The server has two of the calls, the others wait for credits.
+TEST(CallInterceptor, IsToldOnceOfEachCallThatLosesItsConnection) {
+  Tracer tracer;
+  const CallInterceptor interceptor = tracer.interceptor();
+  SurvivalWorld world({.credits = 2, .interceptor = &interceptor}, {.credits = 2});
+  world.connect();
+  open_window(*world.connection);
+  world.gate.holding = true;
+  const EndingCalls calls = submit(world, kEcho, 4);
+  world.until([&] { return world.gate.held.size() == 2; });
+  ASSERT_EQ(tracer.count(), 1u) << "of open_window()";
+  world.stop_server();
+  world.until([&] { return all_ended(calls); });
+  expect_status(calls, CallStatus::kConnectionLost);
+  EXPECT_EQ(tracer.asked, 5u);
+  ASSERT_EQ(tracer.count(), 5u);
+  std::set<uint64_t> notes;
+  for (size_t i = 1; i < 5; ++i) {
+    EXPECT_EQ(tracer.ended[i].outcome.status, CallStatus::kConnectionLost);
+    notes.insert(tracer.ended[i].note);
+  }
+  EXPECT_EQ(notes, (std::set<uint64_t>{2, 3, 4, 5}));
+  world.connection.reset();
+  EXPECT_EQ(tracer.count(), 5u);
+}
+
+// The loss of the first connection is not told.
+TEST(CallInterceptor, IsToldOnceOfACallThatTheNextConnectionCarries) {
+  Tracer tracer;
+  const CallInterceptor interceptor = tracer.interceptor();
+  SurvivalWorld world({.reconnect = at_once(), .retransmit = true, .interceptor = &interceptor});
+  world.connect();
+  world.gate.holding = true;
+  const EndingCalls calls = submit(world, kEcho, 1);
+  world.until([&] { return world.gate.held.size() == 1; });
+  world.restart_server();
+  world.until([&] { return all_ended(calls); });
+  expect_status(calls, CallStatus::kOk);
+  EXPECT_EQ(tracer.asked, 1u);
+  ASSERT_EQ(tracer.count(), 1u);
+  EXPECT_EQ(tracer.ended[0].outcome.status, CallStatus::kOk);
+  EXPECT_EQ(world.stats()[Counter::kCallsCarriedOver], 1u);
 }
 
 TEST(Interceptors, WatchTheOtherDirectionToo) {
