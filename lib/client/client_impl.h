@@ -35,6 +35,7 @@
 #include "rpc/headers_datapath.h"
 #include "rrdk/client.h"
 #include "runtime/link.h"
+#include "runtime/look_again.h"
 #include "runtime/poll_core.h"
 #include "runtime/runtime_impl.h"
 #include "service/dispatcher.h"
@@ -318,7 +319,7 @@ struct ClientConnection::Impl final : Caller::Impl,
     return phase_.load(std::memory_order_acquire) == Phase::kClosed && unused() &&
            tasks_.load(std::memory_order_acquire) == 0;
   }
-  void look_again();
+  void look_again() { look_again_.start<&Impl::settle>(core(), *this); }
   uint32_t calls_left() const noexcept;
   void detach();
   void end() noexcept;
@@ -406,19 +407,18 @@ struct ClientConnection::Impl final : Caller::Impl,
   std::shared_ptr<Search> search_;  // null: the helper thread has nothing to find out
   bool drains_up_ = false;          // a connection that takes no further calls
   uint64_t drain_due_ns_ = UINT64_MAX;
-  uint32_t drain_ms_ = 0;      // as it was given
-  uint64_t next_look_ns_ = 0;  // until the next check of what is ending
-  const std::string host_;     // of the address; empty: it has none
+  uint32_t drain_ms_ = 0;   // as it was given
+  const std::string host_;  // of the address; empty: it has none
   const std::optional<std::chrono::seconds> uri_timeout_;
   const uint64_t timeout_ns_;         // for an attempt
   uint64_t attempt_ns_ = 0;           // when it began
   std::atomic<uint64_t> due_ns_ = 0;  // when it will have failed
   NetworkAddress served_by_;          // the server's, of several that it may have
-  OwnTimer closing_timer_;
-  bool opened_ = false;    // it has been up once
-  bool given_up_ = false;  // ReconnectOptions::give_up_ms have passed
-  CallList again_;         // waiting for a connection: were sent, keep their XIDs
-  CallList unsent_;        // waiting for a connection: were not sent
+  runtime::LookAgain look_again_;     // at what is ending
+  bool opened_ = false;               // it has been up once
+  bool given_up_ = false;             // ReconnectOptions::give_up_ms have passed
+  CallList again_;                    // waiting for a connection: were sent, keep their XIDs
+  CallList unsent_;                   // waiting for a connection: were not sent
   OwnTimer waiting_timer_;
   OwnTimer timer_;  // the next attempt, or the end of this one
   Backoff backoff_;

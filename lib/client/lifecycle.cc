@@ -23,14 +23,6 @@ constexpr const char* kWaitsForEnd =
     "~ClientConnection() waits for its connection to end: the server's calls that were kept "
     "(ServerCall) must be answered, and cores be polled";
 
-// Returns the time to the next check of what ends by itself: short at first, and longer if it takes
-// long.
-uint64_t next_wait(uint64_t& last_ns) {
-  constexpr uint64_t kFirstNs = 50'000;
-  constexpr uint64_t kLongestNs = 10 * kNsPerMillisecond;
-  return last_ns = std::clamp(2 * last_ns, kFirstNs, kLongestNs);
-}
-
 }  // namespace
 
 const char* to_string(ConnectionState state) noexcept {
@@ -81,7 +73,7 @@ void ClientConnection::Impl::close_now(const Ending& ending) {
     return;
   shutting_down = true;  // it may have been established meanwhile
   wanted_ = false;
-  core().timers().cancel(closing_timer_);
+  look_again_.cancel(core());
   end_waiting(CallStatus::kShutdown);
   if (link_)
     link_->close(ending);
@@ -119,10 +111,8 @@ void ClientConnection::Impl::look_at_drain() {
   if (left == 0)
     return close_now(
         {EndedBy::kProgram, Errc::kShutdown, {}, "closed here, when all calls had ended"});
-  const uint64_t now = base::Tsc::now_ns();
-  if (now < drain_due_ns_)
-    return start_timer<&Impl::look_at_drain>(
-        closing_timer_, std::min(now + next_wait(next_look_ns_), drain_due_ns_));
+  if (base::Tsc::now_ns() < drain_due_ns_)
+    return look_again_.start<&Impl::look_at_drain>(core(), *this, drain_due_ns_);
   cut_off_.store(left, std::memory_order_relaxed);
   close_now({EndedBy::kProgram,
              Errc::kTimeout,
@@ -134,15 +124,11 @@ void ClientConnection::Impl::look_at_drain() {
 // There is no link, and there will be none.
 void ClientConnection::Impl::finish() {
   core().timers().cancel(timer_);
-  core().timers().cancel(closing_timer_);
+  look_again_.cancel(core());
   end_waiting(shutting_down ? CallStatus::kShutdown : CallStatus::kConnectionLost);
   phase_.store(Phase::kOver, std::memory_order_release);
-  next_look_ns_ = 0;
+  look_again_.reset();
   look_again();  // not here: a link may be in the middle of its end below us
-}
-
-void ClientConnection::Impl::look_again() {
-  start_timer<&Impl::settle>(closing_timer_, base::Tsc::now_ns() + next_wait(next_look_ns_));
 }
 
 // It is over; the ends of calls may still be on their way to their callbacks. This is the last

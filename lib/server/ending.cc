@@ -43,7 +43,7 @@ void Server::Impl::add_step(std::function<void()> step) {
   tasks_.fetch_add(1, std::memory_order_relaxed);
   first_core().post([this, step = std::move(step)] {
     step();
-    next_look_ns_ = 0;
+    look_again_.reset();
     look_again();
     tasks_.fetch_sub(1, std::memory_order_release);  // likewise
   });
@@ -51,25 +51,23 @@ void Server::Impl::add_step(std::function<void()> step) {
 
 // Goes through the links that the core has now, one in each of its tasks: each takes time.
 void Server::Impl::for_links_of(PollCore& core, void (Impl::*what)(ServerLink&)) {
-  std::vector<uint64_t> ids;
-  links_.for_each([&](const ServerLink& link) {
-    if (link.settled && &link.core() == &core)
-      ids.push_back(link.id());
-  });
   tasks_.fetch_add(1, std::memory_order_relaxed);
-  next_link({.core = core, .what = what, .left = std::move(ids)});
+  next_link({.core = core, .what = what, .left = SIZE_MAX});
 }
 
+// From the last one to the first. When a link leaves the sweeper meanwhile, the last one takes its
+// place: that one has had its step.
 void Server::Impl::next_link(Walk walk) {
-  if (walk.left.empty()) {
+  const server::Sweeper& all = cores_[walk.core.index()].sweeper;
+  walk.left = std::min(walk.left, all.count());
+  if (walk.left == 0) {
     tasks_.fetch_sub(1, std::memory_order_release);  // last: the Impl may be destroyed now
     return;
   }
-  if (ServerLink* const link = links_.find(walk.left.back()))
-    (this->*walk.what)(*link);
-  walk.left.pop_back();
-  PollCore& core = walk.core;
-  core.post_here([this, walk = std::move(walk)]() mutable { next_link(std::move(walk)); });
+  ServerLink& link = all.at(--walk.left);
+  if (link.settled)
+    (this->*walk.what)(link);
+  walk.core.post_here([this, walk] { next_link(walk); });
 }
 
 void Server::Impl::drain_links_of(PollCore& core) {
@@ -123,7 +121,6 @@ Result<void> Server::Impl::remove_service_start(uint32_t program, uint32_t versi
   return {};
 }
 
-// What ends by itself is checked again: soon at first, rarely if it takes long.
 void Server::Impl::look() {
   look_at_removals();
   look_at_drains();
@@ -143,16 +140,6 @@ void Server::Impl::look() {
   }
   if (!removals_.empty() || !drains_.empty() || !closes_.empty() || detached_)
     look_again();
-}
-
-void Server::Impl::look_again() {
-  constexpr uint64_t kFirstNs = 50'000;
-  constexpr uint64_t kLongestNs = 10 * kMs;
-  next_look_ns_ = std::clamp(2 * next_look_ns_, kFirstNs, kLongestNs);
-  look_timer_.server = this;
-  look_timer_.fire = [](runtime::Timer& timer) { static_cast<LookTimer&>(timer).server->look(); };
-  first_core().timers().cancel(look_timer_);
-  first_core().start_timer(look_timer_, base::Tsc::now_ns() + next_look_ns_);
 }
 
 void Server::Impl::look_at_removals() {

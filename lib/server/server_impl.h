@@ -20,6 +20,7 @@
 #include "rrdk/memory.h"
 #include "rrdk/rfc5666.h"
 #include "rrdk/server.h"
+#include "runtime/look_again.h"
 #include "runtime/open_device.h"
 #include "runtime/runtime_impl.h"
 #include "server/backward_client.h"
@@ -213,16 +214,13 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
     Done closed;
     void* argument;
   };
-  struct LookTimer : runtime::Timer {
-    Impl* server = nullptr;
-  };
   runtime::PollCore& first_core() const noexcept;
   void on_cores(void (Impl::*task)(runtime::PollCore&));
   void add_step(std::function<void()> step);
   struct Walk {
     runtime::PollCore& core;
     void (Impl::*what)(server::ServerLink&);
-    std::vector<uint64_t> left;  // ids
+    size_t left;  // of the core's Sweeper: those before this one
   };
   void for_links_of(runtime::PollCore& core, void (Impl::*what)(server::ServerLink&));
   void next_link(Walk walk);
@@ -239,7 +237,7 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   void look_at_removals();
   void look_at_drains();
   bool look_at_closes();
-  void look_again();
+  void look_again() { look_again_.start<&Impl::look>(first_core(), *this); }
   void tell(Done done, void* argument) const;
 
   std::mutex listening_mutex_;
@@ -260,11 +258,10 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   std::vector<Removal> removals_;
   std::vector<Drain> drains_;
   std::vector<Close> closes_;
-  LookTimer look_timer_;
-  uint64_t next_look_ns_ = 0;  // between one look and the next
-  bool forgotten_ = false;     // by all cores
-  bool telling_ = false;       // in the callback of the close
-  bool detached_ = false;      // the Server is gone, and has not waited
+  runtime::LookAgain look_again_;
+  bool forgotten_ = false;  // by all cores
+  bool telling_ = false;    // in the callback of the close
+  bool detached_ = false;   // the Server is gone, and has not waited
 
   std::atomic<uint32_t> present_ = 0;  // of connections_: without requests that wait for a place
   std::atomic<uint64_t> trial_until_ns_ = 0;  // 0: none is in progress (begin_trial())

@@ -225,6 +225,9 @@ class Sweeper final : public runtime::Chore {
     links_.pop_back();
     link.in_sweeper = kNowhere;
   }
+  // Its links, in an order that changes when one leaves.
+  size_t count() const noexcept { return links_.size(); }
+  ServerLink& at(size_t position) const noexcept { return *links_[position]; }
   void look(uint64_t now_ns) override {
     const uint64_t period = period_ns_.load(std::memory_order_relaxed);
     if (period == 0 || now_ns < next_ns_) {
