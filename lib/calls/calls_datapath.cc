@@ -238,7 +238,8 @@ bool Call::Impl::pass_gate() noexcept {
 bool Call::Impl::submit_unfinished() noexcept {
   if (begun && !caller.retired() && !base::forked)
     return false;  // there is no room
-  status = CallStatus::kInvalidCall;
+  if (!in_flight.load(std::memory_order_acquire))
+    status = CallStatus::kInvalidCall;
   return refuse_submit();
 }
 
@@ -265,6 +266,15 @@ bool Call::submit(Completion completion, void* argument) noexcept {
   c.in_flight.store(true, std::memory_order_release);
   c.caller.submit(c);
   return true;
+}
+
+// The status of a call that is in flight is its core's.
+CallStatus Call::why_refused() const noexcept {
+  if (impl_->in_flight.load(std::memory_order_acquire))
+    return CallStatus::kInvalidCall;
+  const CallStatus status = impl_->status;
+  const bool is_why = status == CallStatus::kFull || status == CallStatus::kNoMemory;
+  return is_why ? status : CallStatus::kInvalidCall;
 }
 
 void Call::cancel() noexcept {

@@ -29,6 +29,7 @@
 namespace rrdk {
 
 class Call;
+class Submitted;  // rrdk/coroutine.h
 namespace rpc {
 class PreparedAuth;
 }
@@ -433,6 +434,9 @@ class Call {
 
  private:
   friend struct Internals;
+  friend class Submitted;
+  // After a submit() that was refused: kFull, kNoMemory or kInvalidCall.
+  CallStatus why_refused() const noexcept;
   Impl& impl() noexcept { return *impl_; }
   std::unique_ptr<Impl> impl_;
 };

@@ -112,13 +112,10 @@ class [[nodiscard]] Submitted {
       return true;
     waiting_ = false;
     refused_ = true;
+    why_ = call_.why_refused();
     return false;
   }
-  Awaited await_resume() const noexcept {
-    const CallStatus status = call_.status();
-    const bool is_why = status == CallStatus::kFull || status == CallStatus::kNoMemory;
-    return {call_, refused_ && !is_why ? CallStatus::kInvalidCall : status};
-  }
+  Awaited await_resume() const noexcept { return {call_, refused_ ? why_ : call_.status()}; }
 
  private:
   static void ended(Call&, void* self) noexcept {
@@ -131,6 +128,7 @@ class [[nodiscard]] Submitted {
   std::coroutine_handle<> coroutine_;
   bool waiting_ = false;
   bool refused_ = false;
+  CallStatus why_ = CallStatus::kInvalidCall;
 };
 
 /**
