@@ -16,7 +16,7 @@ import re
 from lib.source import Findings, cpp_files, read, without_comments
 
 # Lowest first. Floors in one row stand side by side.
-FLOORS = [["base"], ["mem"], ["fabric"], ["observe"], ["xdr"], ["rpc"], ["proto"], ["engine"],
+FLOORS = [["base"], ["mem"], ["fabric"], ["observe"], ["xdr"], ["rpc"], ["gss"], ["proto"], ["engine"],
           ["runtime"], ["calls", "service"], ["client", "server"], ["rpcbind", "telemetry"], ["c"]]
 HEIGHT = {floor: height for height, row in enumerate(FLOORS) for floor in row}
 DRIVER_HEIGHT = HEIGHT["fabric"]
@@ -33,7 +33,7 @@ PUBLIC = {
     "rpc": "rpc", "call_status": "rpc", "interceptor": "rpc",
     "rpcbind": "rpcbind", "tcp_call": "rpcbind",
     "version": "proto",
-    "binding": "rpc", "nfs3": "rpc",
+    "binding": "rpc", "nfs3": "rpc", "gss": "gss",
     "version2": "engine", "rfc5666": "engine", "extensions": "engine",
     "stages": "engine", "procedure_stats": "engine",
     "runtime": "runtime", "stats": "runtime", "timer": "runtime",
@@ -46,7 +46,7 @@ PUBLIC = {
 }
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
-DRIVER_NAME = re.compile("|".join(DRIVERS), re.IGNORECASE)
+DRIVER_NAME = re.compile("(?<!establi)(?:" + "|".join(DRIVERS) + ")", re.IGNORECASE)  # not "establishment"
 # Floors that lie above the fabric interface and deal with connections.
 DRIVER_BLIND = ["engine", "runtime", "calls", "service", "client", "server"]
 

@@ -20,6 +20,7 @@ build_packages=(
   libibverbs-dev librdmacm-dev  # RDMA devices: drivers/verbs
   systemtap-sdt-dev  # static probes: scripts/rrdk-trace.py
   nlohmann-json3-dev  # testrpc --csv
+  libkrb5-dev      # RPCSEC_GSS: lib/gss
   libsystemd-dev   # testrpc --server as a service
 )
 test_packages=(
@@ -39,6 +40,7 @@ test_packages=(
   tshark tcpdump               # test/interop: what is on the wire
   bpftrace                     # scripts/rrdk-trace.py
   prometheus                   # scripts/prometheus
+  krb5-kdc krb5-admin-server krb5-user  # test/gss: a realm of the tests' own
   valgrind                     # scripts/call-path.py, call-cost.py
 )
 peer_packages=(

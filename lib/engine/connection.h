@@ -170,6 +170,9 @@ class alignas(64) Connection {
   }
   // Ends the call without an answer; the connection ends too (V1-ERR-20).
   void drop(ServedCall& call, const EndReason& why = kCallDropped);
+  // Ends the call without an answer; the connection goes on. For a call that must look as if it had
+  // never come (RFC 2203 section 5.3.3.1). The credit that its client used for it is lost to it.
+  void leave_unanswered(ServedCall& call);
   // Responder: leaves further calls unanswered. wants_disconnect() becomes true when the last
   // reply's Send has completed.
   void drain();

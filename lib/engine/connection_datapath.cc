@@ -279,6 +279,12 @@ void Connection::drop(ServedCall& call, const EndReason& why) {
   responder_.drop(call);
   common_.plain_limit = 0;
 }
+void Connection::leave_unanswered(ServedCall& call) {
+  RRDK_ON_CORE(common_.pool);
+  RRDK_ASSERT(call.state == CallState::kAbove, call.state);
+  responder_.drop(call);
+  common_.plain_limit = 0;
+}
 void Connection::drain() {
   RRDK_ON_CORE(common_.pool);
   common_.plain_limit = 0;

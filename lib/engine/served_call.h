@@ -31,6 +31,7 @@ namespace rrdk::service {
 class Dispatcher;
 struct OnceRecord;
 struct ProcedureCounters;
+struct SecuredCall;
 struct ServiceEntry;
 enum class Answer : uint8_t;
 }  // namespace rrdk::service
@@ -153,6 +154,7 @@ struct ServedCall : base::WorkItem, base::Timer {
   // Few calls touch the members below.
   // of a call that must run only once; null: it need not, or no longer needs to
   service::OnceRecord* replay = nullptr;
+  service::SecuredCall* secured = nullptr;  // null: not by RPCSEC_GSS
   union {
     ServedCall* next_waiter = nullptr;  // a call that waits for the one that it repeats
     uint64_t note;                      // of the interceptor, for a call that is entered
@@ -167,8 +169,8 @@ struct ServedCall : base::WorkItem, base::Timer {
   uint16_t reads_posted = 0;   // not yet completed
   uint16_t item_chunks = 0;    // distinct Positions other than zero (V1-LONG-11)
   uint32_t inline_length = 0;  // of what follows the header in the Send
+  uint32_t error_length = 0;   // is_error: of what was written to `room`
   const std::byte* inline_data = nullptr;
-  uint32_t error_length = 0;    // is_error: of what was written to `room`
   uint64_t chunk_bytes = 0;     // charged against max_chunk_bytes
   uint64_t waits_since_ns = 0;  // for buffers, as the first of its queue; 0: no tick has seen it
   WorkTag read_tag{WorkKind::kRead, this};

@@ -205,6 +205,14 @@ Principal::Principal(const Credential& credential) noexcept {
   }
 }
 
+Principal::Principal(std::string_view name) noexcept {
+  xdr::store_u32(bytes_.data(), static_cast<uint32_t>(AuthFlavor::kRpcsecGss));
+  xdr::store_u32(bytes_.data() + 4, 0);
+  const auto size = std::min<size_t>(name.size(), kMaxAuthBody);
+  std::memcpy(bytes_.data() + kHead, name.data(), size);
+  length_ = kHead + size;
+}
+
 bool transforms_body(const Credential& credential) noexcept {
   if (credential.flavor != AuthFlavor::kRpcsecGss) [[likely]]
     return false;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include "rrdk/call_status.h"
 #include "rrdk/rpc.h"
@@ -88,11 +89,12 @@ class PreparedAuth {
 
 // The caller that a credential names, as bytes that are the same however often that caller repeats
 // a call. What a client may change each time is left out: the stamp of AUTH_SYS. A body that cannot
-// be parsed as its flavour requires is taken as it is. RPCSEC_GSS belongs here once calls are
-// authenticated by it: the principal of its context, and not its sequence number.
+// be parsed as its flavour requires is taken as it is.
 class Principal {
  public:
   explicit Principal(const Credential& credential) noexcept;
+  // The name that RPCSEC_GSS has verified: at most kMaxAuthBody bytes.
+  explicit Principal(std::string_view name) noexcept;
 
   std::span<const std::byte> bytes() const noexcept { return {bytes_.data(), length_}; }
 

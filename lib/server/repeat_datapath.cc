@@ -5,6 +5,7 @@
 #include "runtime/poll_core.h"
 #include "server/server_impl.h"
 #include "server/server_link.h"
+#include "service/secured.h"
 
 namespace rrdk::server {
 
@@ -24,7 +25,10 @@ bool ServerLink::begin_once(ServedCall& call) noexcept {
   if (lane != nullptr) [[likely]]
     lane->raise(engine().responder().grant.most_ever() + exposed_replies(server_.options),
                 engine().version() != 1);
-  const Fingerprint print = fingerprint(server_.clients.keys(), call.header, call.args);
+  const Fingerprint print =
+      fingerprint(server_.clients.keys(), call.header, call.args,
+                  call.secured != nullptr ? call.secured->context->principal()
+                                          : rpc::Principal(call.header.credential));
   switch (client_.replays.begin(call, lane, print, core().now())) {
     case ReplayCache::Verdict::kRun:
       return true;

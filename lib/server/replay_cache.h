@@ -79,7 +79,7 @@ struct FingerprintKeys {
 
 // `args` must be at the beginning of the arguments.
 Fingerprint fingerprint(const FingerprintKeys& keys, const rpc::CallHeader& header,
-                        const Decoder& args) noexcept;
+                        const Decoder& args, const rpc::Principal& principal) noexcept;
 
 struct ReplayEntry : service::OnceRecord {
   enum class State : uint8_t { kFree, kRunning, kDone, kNotKept, kDropped };

@@ -17,9 +17,8 @@ constexpr uint32_t kHashedWords = 7;
 }  // namespace
 
 Fingerprint fingerprint(const FingerprintKeys& keys, const rpc::CallHeader& header,
-                        const Decoder& args) noexcept {
+                        const Decoder& args, const rpc::Principal& principal) noexcept {
   Fingerprint print;
-  const rpc::Principal principal(header.credential);
   for (size_t i = 0; i < print.principal.size(); ++i)
     print.principal[i] = base::sip_hash(keys.principal[i], principal.bytes());
 

@@ -16,7 +16,8 @@ namespace rrdk::server {
 ServerLink::ServerLink(Server::Impl& server, Client& client, runtime::PollCore& core,
                        runtime::OpenDevice& device, Peer peer)
     : Link(core, device, std::move(peer), client.group.by_core[core.index()]),
-      Dispatcher(*this, for_workers, server.runtime.memory, server.services),
+      Dispatcher(*this, for_workers, server.runtime.memory, server.services,
+                 server.options.gss != nullptr ? &server.options.gss->impl() : nullptr),
       gone(server.gone_links),
       server_(server),
       client_(client),

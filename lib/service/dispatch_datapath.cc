@@ -5,6 +5,7 @@
 #include "rpc/headers_datapath.h"
 #include "runtime/poll_core.h"
 #include "service/dispatcher.h"
+#include "service/secured.h"
 #include "service/service_table.h"
 
 namespace rrdk::service {
@@ -109,6 +110,8 @@ void enter_handler(ServedCall& call) noexcept {
 void open_reply(ServedCall& call) noexcept {
   RRDK_ASSERT(!call.results);
   call.results.emplace(call.reply, call.dispatcher->memory(), call.inline_size(), call.max_reply());
+  if (call.secured != nullptr) [[unlikely]]
+    return open_secured_reply(call);
   rpc::encode_success(*call.results, call.header.xid);
 }
 
@@ -120,6 +123,7 @@ void Dispatcher::take(ServedCall& call) noexcept {
   call.counters = nullptr;
   call.not_before_ns = 0;
   call.replay = nullptr;
+  call.secured = nullptr;
   call.args = Decoder(call.message);
   if (admit(call))
     dispatch(call);
@@ -169,6 +173,9 @@ bool Dispatcher::admit(ServedCall& call) noexcept {
   }
   if (call.is_padded()) [[unlikely]]
     call.args.expect_padding(call.padding());
+  if (gss_ != nullptr && header.credential.flavor == AuthFlavor::kRpcsecGss && !open_secured(call))
+      [[unlikely]]
+    return false;
   if (!find_service(call))
     return false;
   call.procedure = call.service->find(header.procedure);
@@ -199,6 +206,10 @@ bool Dispatcher::admit(ServedCall& call) noexcept {
     open_reply(call);
     call.answer = Answer::kResults;
     send(call);
+    return false;
+  }
+  if (call.procedure->accepts != kAcceptAny && !accepts(call)) [[unlikely]] {
+    deny(call, Refusal::kFlavor, AuthStat::kTooWeak);
     return false;
   }
   if (!call.procedure->idempotent && !begin_once(call)) [[unlikely]]

@@ -13,6 +13,7 @@
 #include "base/list.h"
 #include "engine/connection.h"
 #include "engine/served_call.h"
+#include "gss/wire.h"
 #include "rpc/headers_datapath.h"
 #include "rrdk/memory.h"
 #include "rrdk/runtime.h"
@@ -21,6 +22,10 @@
 #include "runtime/timers.h"
 #include "runtime/work.h"
 #include "service/service_table.h"
+
+namespace rrdk::gss {
+class Contexts;
+}
 
 namespace rrdk::service {
 
@@ -87,12 +92,14 @@ struct DispatchCounters {
 class Dispatcher : public ServerConnection {
  public:
   // All arguments must outlive it, and `link` must outlive the calls. `for_workers` is the link's.
+  // `gss`: null if calls by RPCSEC_GSS are not for the library.
   Dispatcher(runtime::Link& link, runtime::WorkerQueue& for_workers, Memory& memory,
-             const ServiceTable& services) noexcept
+             const ServiceTable& services, gss::Contexts* gss = nullptr) noexcept
       : link_(link),
         for_workers_(for_workers),
         memory_(memory),
         services_(services),
+        gss_(gss),
         slot_(connection_handles.take(*this)) {
     if (slot_ != nullptr)
       slot_->open();
@@ -155,6 +162,17 @@ class Dispatcher : public ServerConnection {
   // Called when the answer is about to be sent, if it is `whole`; takes call.replay back.
   virtual void end_once(ServedCall&, bool /*whole*/) noexcept {}
 
+  // secured.cc
+  bool open_secured(ServedCall& call) noexcept;
+  bool verify(ServedCall& call, const gss::CredentialBody& credential) noexcept;
+  bool open_body(ServedCall& call) noexcept;
+  bool seal(ServedCall& call) noexcept;
+  bool end_secured(ServedCall& call, bool whole) noexcept;
+  void deny(ServedCall& call, Refusal why, AuthStat said) noexcept;
+  void destroy(ServedCall& call) noexcept;
+  void establish(ServedCall& call, const gss::CredentialBody& credential) noexcept;
+  void end_establishment(ServedCall& call) noexcept;
+
   void tell_entered() noexcept;
   bool admit(ServedCall& call) noexcept;
   bool find_service(ServedCall& call) noexcept;
@@ -167,6 +185,8 @@ class Dispatcher : public ServerConnection {
   runtime::WorkerQueue& for_workers_;
   Memory& memory_;
   const ServiceTable& services_;
+  gss::Contexts* const gss_;
+  uint32_t establishments_ = 0;  // tokens that the acceptor's thread has
   base::Handles<Dispatcher>::Slot* slot_;
   base::List<ServedCall, &ServedCall::waiting> delayed_;
   // Of the last call that had a service: valid as long as the table's edition is unchanged.

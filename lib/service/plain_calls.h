@@ -51,7 +51,8 @@ class PlainCalls final : public fabric::LaneUser {
   };
   struct Found {
     uint32_t number = 0;
-    bool serves = false;
+    // With AUTH_NONE, and with AUTH_SYS.
+    std::array<bool, 2> serves = {};
     bool on_worker = false;
     bool may_read = false;                 // its calls may have a Read chunk,
     bool may_write = false;                // or a Write chunk
@@ -82,7 +83,7 @@ class PlainCalls final : public fabric::LaneUser {
   // general path.
   template <typename Load>
   static uint32_t credential_length(__m256i b, uint32_t length, Load&& load) noexcept;
-  bool may_serve(uint32_t number) noexcept;
+  bool may_serve(uint32_t number, uint32_t body) noexcept;
   bool answer_null(fabric::Lane& lane, const fabric::LaneMessage& message, uint32_t xid) noexcept;
   ServedCall* take_record() noexcept;
   void fill(ServedCall& call, uint32_t xid, uint32_t number, uint32_t body) noexcept;

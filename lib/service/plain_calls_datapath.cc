@@ -53,12 +53,16 @@ void PlainCalls::make_templates(uint32_t credits) noexcept {
 PlainCalls::Found PlainCalls::find(uint32_t number) const noexcept {
   const Procedure* const procedure = service_->find(number);
   const bool serves = procedure != nullptr ? procedure->idempotent : number == 0;
+  const auto takes = [procedure](Acceptance callers) {
+    return procedure == nullptr || procedure->accepts == kAcceptAny ||
+           (procedure->accepts & callers) != 0;
+  };
   const bool on_worker = procedure != nullptr && procedure->dispatch == Dispatch::kWorker &&
                          link_.core().workers() != nullptr;
   ProcedureCounters* const all = dispatcher_.last_counters_;
   const Binding& binding = *service_->binding;
   return {number,
-          serves,
+          {serves && takes(kAcceptNone), serves && takes(kAcceptSys)},
           on_worker,
           binding.allows(number, 1, 0),
           binding.allows(number, 0, 1),
@@ -121,7 +125,7 @@ PlainCalls::Outcome PlainCalls::serve(fabric::Lane& lane, Burst& burst) noexcept
       b, length - kTransport,
       [&]<typename Value>(Value, uint32_t at) { return message.load<Value>(kTransport + at); });
   const uint32_t number = be(static_cast<uint32_t>(_mm256_extract_epi32(b, 4)));
-  if (body == kNotPlain || !may_serve(number)) [[unlikely]]
+  if (body == kNotPlain || !may_serve(number, body)) [[unlikely]]
     return Outcome::kUntouched;
   const bool sampled = link_.core().call_pool().stages().samples(be(xid));
   if (found_.procedure == nullptr && !sampled) [[likely]] {
@@ -149,11 +153,12 @@ PlainCalls::Outcome PlainCalls::serve(fabric::Lane& lane, Burst& burst) noexcept
   return run_or_hand_over(lane, call, burst);
 }
 
-// Whether calls of that procedure are served here: those of NULL, and those that may run twice.
-bool PlainCalls::may_serve(uint32_t number) noexcept {
+// Whether calls of that procedure are served here: those of NULL, and those that may run twice;
+// with a credential whose body has that length.
+bool PlainCalls::may_serve(uint32_t number, uint32_t body) noexcept {
   if (number != found_.number) [[unlikely]]
     found_ = find(number);
-  return found_.serves && (!found_.on_worker || responder().may_adopt_plain());
+  return found_.serves[body != 0] && (!found_.on_worker || responder().may_adopt_plain());
 }
 
 PlainCalls::Outcome PlainCalls::run_or_hand_over(fabric::Lane& lane, ServedCall& call,
@@ -206,7 +211,7 @@ ServedCall* PlainCalls::take_record() noexcept {
 }
 
 void PlainCalls::fill(ServedCall& call, uint32_t xid, uint32_t number, uint32_t body) noexcept {
-  RRDK_ASSERT(found_.serves && found_.number == number, number);
+  RRDK_ASSERT(found_.serves[body != 0] && found_.number == number, number);
   call.xid = xid;
   call.message = {&call.whole, 1};
   call.dispatcher = &dispatcher_;

@@ -159,6 +159,8 @@ void Dispatcher::send(ServedCall& call) noexcept {
     count(call);
   if (call.replay != nullptr) [[unlikely]]
     end_watched(call, whole);
+  if (call.secured != nullptr) [[unlikely]]
+    whole = end_secured(call, whole);
   // The engine may use the record for another call once it has the answer.
   ProcedureCounters* const counters = call.counters;
   const engine::StageRecord* const stages = call.stages;  // the core's, so it stays valid

@@ -62,6 +62,10 @@ Result<void> fill(const Service& service, std::vector<Procedure>& procedures) {
     Procedure& p = procedures[i];
     if (p.context == nullptr)
       p.context = service.context;
+    if (p.accepts == kAcceptAny)
+      p.accepts = service.accepts;
+    if (p.number == 0)
+      p.accepts = kAcceptAny;
     if (p.handler == nullptr)
       return fail(Errc::kInvalidArgument, name_of(*service.binding) + ": procedure " +
                                               std::to_string(p.number) + " has no handler");

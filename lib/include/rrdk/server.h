@@ -332,7 +332,12 @@ struct ServerOptions {
   const ServiceInterceptor* interceptor = nullptr;
   /** The same for the calls that this server makes to its clients. */
   const CallInterceptor* backward_interceptor = nullptr;
-  Reserved<5> reserved = {};  ///< spare bytes for later releases
+  /**
+   * Accepts RPCSEC_GSS (rrdk/gss.h); must outlive the Server. Null: such calls reach their handlers
+   * as they came, for a program that has an implementation of its own.
+   */
+  GssAcceptor* gss = nullptr;
+  Reserved<4> reserved = {};  ///< spare bytes for later releases
 };
 
 /** The ServerOptions that Server::set_limits() can change while calls are served. */

@@ -46,6 +46,7 @@
 #include "rrdk/binding.h"
 #include "rrdk/connection.h"
 #include "rrdk/error.h"
+#include "rrdk/gss.h"
 #include "rrdk/memory.h"
 #include "rrdk/rpc.h"
 #include "rrdk/xdr.h"
@@ -153,6 +154,8 @@ class ServerCall {
   const Credential& credential() const noexcept;
   /** The AUTH_SYS fields, if the call came with that flavour and they are well formed. */
   std::optional<AuthSys> auth_sys() const;
+  /** How the caller was authenticated: flavour, protection and principal (rrdk/gss.h). */
+  CallSecurity security() const noexcept;
   /**
    * The connection on which the call came; its peer() is the caller. Valid until the call has
    * ended. Any thread.
@@ -282,6 +285,8 @@ struct Procedure {
   uint8_t eligible_results = 0;
   uint32_t fixed_results = 0;
   bool no_long_calls = false;
+  /** The callers that this procedure takes; kAcceptAny: those of its service. */
+  Acceptance accepts = kAcceptAny;
 };
 
 struct Service {
@@ -289,6 +294,8 @@ struct Service {
   std::span<const Procedure> procedures;  ///< copied; procedure 0, NULL, may be omitted
   void* context = nullptr;  ///< passed to handlers, see also Procedure; must live as long, or until
                             ///< remove_service()
+  /** The callers that it takes; each call of another one is denied (rrdk/gss.h). */
+  Acceptance accepts = kAcceptAny;
 };
 
 }  // namespace rrdk

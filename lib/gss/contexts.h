@@ -1,0 +1,116 @@
+// The contexts that an acceptor has (rrdk/gss.h), and the thread on which they are established.
+//
+// What a peer without a key can make it do is bounded: a token waits in a queue of
+// `max_unfinished` and is checked by that one thread; a context of which only a part came is among
+// as many; a call with a handle that is not known costs a search. Established contexts need keys,
+// and the oldest make space for new ones.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "base/log.h"
+#include "base/random.h"
+#include "gss/kerberos.h"
+#include "gss/wire.h"
+#include "rpc/headers_datapath.h"
+#include "rrdk/gss.h"
+
+namespace rrdk::gss {
+
+// A context at the end that accepted it.
+struct AcceptedContext {
+  // Returns false if a call with that number has been taken before. Any thread.
+  bool use(uint32_t sequence) noexcept {
+    const std::lock_guard lock(mutex);
+    return window.use(sequence);
+  }
+
+  rpc::Principal principal() const noexcept { return rpc::Principal(context.peer()); }
+
+  Context context;
+  Handle handle = {};
+  std::mutex mutex;
+  SequenceWindow window;              // under the mutex
+  std::atomic<uint64_t> used_at = 0;  // in seconds since 1970
+};
+
+using ContextRef = std::shared_ptr<AcceptedContext>;
+
+// The longest token of a context: a ticket of a directory service carries its user's groups.
+constexpr uint32_t kLongestToken = 65'536;
+
+// A token that is to be checked, and the answer to it (RFC 2203 section 5.2.3).
+struct Establishment {
+  Control control = Control::kInit;
+  Handle handle = {};
+  std::vector<std::byte> token;
+  // Called on the acceptor's thread, once, when the fields below are set.
+  void (*done)(Establishment& establishment) = nullptr;
+  void* call = nullptr;
+
+  uint32_t major = GSS_S_FAILURE;
+  uint32_t minor = 0;
+  bool known = true;  // false: kContinueInit of a context that does not exist
+  Token answer;
+  Token checksum;  // of the window's size, if the context is complete
+};
+
+class Contexts {
+ public:
+  Contexts(std::shared_ptr<const Identity> identity, const GssAcceptorOptions& options);
+  ~Contexts();
+  Contexts(const Contexts&) = delete;
+  Contexts& operator=(const Contexts&) = delete;
+
+  // Returns null if there is no complete context of that name, or its time is over.
+  ContextRef find(const Handle& handle);
+  // Its caller has ended it. Calls that have come already keep it.
+  void destroy(const Handle& handle);
+  // Returns false if too many wait already; then `done` is not called.
+  bool establish(std::unique_ptr<Establishment> establishment);
+  GssAcceptorStats stats() const;
+
+ private:
+  // The bytes of a handle are random.
+  struct HashOfHandle {
+    size_t operator()(const Handle& handle) const noexcept;
+  };
+  using Table = std::unordered_map<Handle, ContextRef, HashOfHandle>;
+
+  void run();
+  void establish_now(Establishment& establishment);
+  ContextRef begin(const Establishment& establishment);
+  void keep(ContextRef context);
+  void make_space(uint64_t now);
+
+  const std::shared_ptr<const Identity> identity_;
+  const GssAcceptorOptions options_;
+
+  mutable std::shared_mutex table_mutex_;
+  Table complete_;  // under table_mutex_
+
+  // The thread's own.
+  base::Random random_;
+  std::deque<ContextRef> unfinished_;
+  base::LogLimit complaints_;
+
+  std::mutex queue_mutex_;
+  std::condition_variable queued_;
+  std::deque<std::unique_ptr<Establishment>> queue_;  // under queue_mutex_
+  bool ends_ = false;                                 // under queue_mutex_
+
+  std::atomic<uint64_t> established_ = 0, refused_ = 0, expired_ = 0, evicted_ = 0, destroyed_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace rrdk::gss

@@ -1,0 +1,45 @@
+#include "gss/wire.h"
+
+namespace rrdk::gss {
+
+bool decode(const Credential& credential, CredentialBody& to) noexcept {
+  if (credential.body.size() > kMaxAuthBody)
+    return false;
+  std::byte body[kMaxAuthBody];
+  credential.body.copy_to(body);
+  const Fragment whole[] = {{body, credential.body.size()}};
+  Decoder in(whole);
+  const uint32_t version = in.get_u32();
+  to.control = static_cast<Control>(in.get_u32());
+  to.sequence = in.get_u32();
+  to.protection = static_cast<Protection>(in.get_u32());
+  const ItemView handle = in.get_opaque(kMaxAuthBody);
+  if (!in.at_end() || version != kVersion || to.control > Control::kDestroy)
+    return false;
+  to.handle_length = handle.size();
+  if (handle.size() == to.handle.size())
+    handle.copy_to(to.handle.data());
+  return true;
+}
+
+bool SequenceWindow::use(uint32_t sequence) noexcept {
+  if (sequence > highest_) {
+    // The numbers between are new, in words that may have held older ones.
+    if (sequence - highest_ >= kSize) {
+      used_ = {};
+    } else {
+      for (uint32_t next = highest_ + 1; next != sequence; ++next)
+        word(next) &= ~(uint64_t{1} << next % 64);
+      word(sequence) &= ~(uint64_t{1} << sequence % 64);
+    }
+    highest_ = sequence;
+  } else if (highest_ - sequence >= kSize) {
+    return false;
+  }
+  const uint64_t bit = uint64_t{1} << sequence % 64;
+  const bool is_new = (word(sequence) & bit) == 0;
+  word(sequence) |= bit;
+  return is_new;
+}
+
+}  // namespace rrdk::gss

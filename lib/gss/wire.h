@@ -1,0 +1,60 @@
+// RPCSEC_GSS version 1 on the wire (RFC 2203 section 5): its credential, and the window of sequence
+// numbers that keeps replays out.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "rrdk/rpc.h"
+#include "rrdk/xdr.h"
+
+namespace rrdk::gss {
+
+constexpr uint32_t kVersion = 1;                   // RFC 2203 section 5
+constexpr uint32_t kHighestSequence = 0x80000000;  // MAXSEQ, section 5.3.3.1
+
+// Section 5.2.2, rpc_gss_proc_t.
+enum class Control : uint32_t { kData = 0, kInit = 1, kContinueInit = 2, kDestroy = 3 };
+
+// Section 5.2.2, rpc_gss_service_t.
+enum class Protection : uint32_t { kNone = 1, kIntegrity = 2, kPrivacy = 3 };
+
+// The name of a context at the end that accepted it. Peers may use others of any length; ours have
+// this one.
+using Handle = std::array<std::byte, 16>;
+
+// rpc_gss_cred_vers_1_t.
+struct CredentialBody {
+  Control control = Control::kData;
+  uint32_t sequence = 0;
+  Protection protection = Protection::kNone;
+  Handle handle = {};
+  uint32_t handle_length = 0;  // as sent; other lengths than that of a Handle name nothing here
+};
+
+// Returns false unless the body is exactly such a credential, of version 1.
+bool decode(const Credential& credential, CredentialBody& to) noexcept;
+
+// Which sequence numbers have been used. Those that lie further back than the window count as used.
+//
+// The window that a peer is told is half of this one: calls whose arguments are read by RDMA are
+// checked when these are whole, so they may be overtaken by many others.
+class SequenceWindow {
+ public:
+  static constexpr uint32_t kSize = 4096;
+  static constexpr uint32_t kTold = kSize / 2;
+
+  // Returns false if the number has been used. Call it only with a number whose checksum was
+  // verified: a forged one would move the window.
+  bool use(uint32_t sequence) noexcept;
+
+ private:
+  uint64_t& word(uint32_t sequence) noexcept { return used_[sequence % kSize / 64]; }
+
+  uint32_t highest_ = 0;
+  std::array<uint64_t, kSize / 64> used_ = {};
+};
+
+}  // namespace rrdk::gss

@@ -1,0 +1,159 @@
+// Contexts of an acceptor: who may have one, how many there are, and when they end.
+#include "gss/contexts.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+
+#include "gss_caller.h"
+
+namespace rrdk::gss {
+namespace {
+
+// Hands tokens to an acceptor and waits for the answers.
+struct Tokens {
+  struct Waiting {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::vector<std::unique_ptr<Establishment>> done;
+  };
+
+  explicit Tokens(const GssAcceptorOptions& options = {})
+      : contexts(Identity::acceptor("nfs@localhost", "").value(), options) {}
+
+  bool give(std::span<const std::byte> token, Control control = Control::kInit,
+            const Handle& handle = {}) {
+    auto work = std::make_unique<Establishment>();
+    work->control = control;
+    work->handle = handle;
+    work->token.assign(token.begin(), token.end());
+    work->call = &waiting;
+    work->done = [](Establishment& done) {
+      auto& its = *static_cast<Waiting*>(done.call);
+      const std::lock_guard lock(its.mutex);
+      its.done.emplace_back(&done);
+      its.changed.notify_all();
+    };
+    return contexts.establish(std::move(work));
+  }
+  std::unique_ptr<Establishment> take() {
+    std::unique_lock lock(waiting.mutex);
+    waiting.changed.wait(lock, [this] { return !waiting.done.empty(); });
+    auto first = std::move(waiting.done.front());
+    waiting.done.erase(waiting.done.begin());
+    return first;
+  }
+  // A whole context.
+  Handle establish(GssCaller& caller) {
+    EXPECT_TRUE(give(caller.begin()));
+    const auto done = take();
+    EXPECT_EQ(done->major, uint32_t{GSS_S_COMPLETE});
+    EXPECT_TRUE(caller.complete(done->answer.bytes()));
+    return done->handle;
+  }
+
+  Waiting waiting;  // outlives the acceptor's thread
+  Contexts contexts;
+};
+
+TEST(Contexts, NameTheirCaller) {
+  Tokens tokens;
+  GssCaller caller;
+  const ContextRef context = tokens.contexts.find(tokens.establish(caller));
+  ASSERT_NE(context, nullptr);
+  EXPECT_EQ(context->context.peer(), "alice@" + std::string(std::getenv("RRDK_TEST_REALM")));
+  EXPECT_EQ(tokens.contexts.find({}), nullptr);
+  EXPECT_EQ(tokens.contexts.stats().contexts, 1u);
+}
+
+TEST(Contexts, SignAndWrapForEachOther) {
+  Tokens tokens;
+  GssCaller caller;
+  const ContextRef context = tokens.contexts.find(tokens.establish(caller));
+  ASSERT_NE(context, nullptr);
+  const Bytes text = bytes_of({1, 2, 3});
+  Token sealed, open;
+  ASSERT_TRUE(caller.context.wrap(text, sealed));
+  ASSERT_TRUE(context->context.unwrap(sealed.bytes(), open));
+  EXPECT_TRUE(std::ranges::equal(open.bytes(), text));
+  Token sum;
+  ASSERT_TRUE(context->context.sign(text, sum));
+  EXPECT_TRUE(caller.context.verify(text, sum.bytes()));
+  EXPECT_FALSE(caller.context.verify(bytes_of({1, 2, 4}), sum.bytes()));
+  EXPECT_FALSE(context->context.unwrap(sum.bytes(), open)) << "what is signed is not private";
+  EXPECT_FALSE(context->context.unwrap({}, open));
+}
+
+// The key of another service is in no table here.
+TEST(Contexts, AreRefusedWithoutTheServicesKey) {
+  Tokens tokens;
+  GssCaller caller("other@localhost");
+  ASSERT_TRUE(tokens.give(caller.begin()));
+  EXPECT_TRUE(GSS_ERROR(tokens.take()->major));
+  EXPECT_EQ(tokens.contexts.stats().contexts, 0u);
+  EXPECT_EQ(tokens.contexts.stats().refused, 1u);
+}
+
+TEST(Contexts, AreRefusedForNonsense) {
+  Tokens tokens;
+  GssCaller caller;
+  const Bytes good = caller.begin();
+  Bytes flipped = good;
+  flipped[flipped.size() / 2] ^= std::byte{1};
+  const Bytes cut(good.begin(), good.begin() + 40);
+  const std::vector<Bytes> all = {{}, Bytes(3), Bytes(kLongestToken), flipped, cut};
+  for (const Bytes& token : all) {
+    ASSERT_TRUE(tokens.give(token));
+    EXPECT_TRUE(GSS_ERROR(tokens.take()->major)) << token.size();
+  }
+  ASSERT_TRUE(tokens.give(good, Control::kContinueInit, Handle{std::byte{1}}));
+  EXPECT_FALSE(tokens.take()->known);
+  EXPECT_EQ(tokens.contexts.stats().contexts, 0u);
+}
+
+TEST(Contexts, TheOldestMakesSpace) {
+  Tokens tokens({.service = {}, .key_table = {}, .max_contexts = 3});
+  std::vector<Handle> handles;
+  for (int i = 0; i != 5; ++i) {
+    GssCaller caller;
+    handles.push_back(tokens.establish(caller));
+  }
+  EXPECT_EQ(tokens.contexts.stats().contexts, 3u);
+  EXPECT_EQ(tokens.contexts.stats().evicted, 2u);
+  EXPECT_NE(tokens.contexts.find(handles.back()), nullptr);
+}
+
+TEST(Contexts, EndWhenTheirCallerSaysSo) {
+  Tokens tokens;
+  GssCaller caller;
+  const Handle handle = tokens.establish(caller);
+  const ContextRef held = tokens.contexts.find(handle);
+  tokens.contexts.destroy(handle);
+  EXPECT_EQ(tokens.contexts.find(handle), nullptr);
+  EXPECT_EQ(tokens.contexts.stats().destroyed, 1u);
+  Token sum;
+  EXPECT_TRUE(held->context.sign(bytes_of({1}), sum)) << "a call that has come already";
+}
+
+TEST(Acceptors, SayWhatIsMissing) {
+  GssAcceptorOptions options;
+  options.key_table = "/nonexistent/keys";
+  options.service = "nfs@localhost";
+  const auto no_table = GssAcceptor::create(options);
+  ASSERT_FALSE(no_table);
+  EXPECT_EQ(no_table.error().code, Errc::kNotFound);
+  EXPECT_NE(no_table.error().message.find("/nonexistent/keys"), std::string::npos)
+      << no_table.error().message;
+  options = {};
+  options.service = "other@localhost";
+  const auto no_key = GssAcceptor::create(options);
+  ASSERT_FALSE(no_key);
+  EXPECT_NE(no_key.error().message.find("other@localhost"), std::string::npos)
+      << no_key.error().message;
+  options = {};
+  options.max_contexts = 0;
+  EXPECT_EQ(GssAcceptor::create(options).error().code, Errc::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace rrdk::gss
