@@ -6,6 +6,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/internals.h"
 #include "base/log.h"
 #include "mem/memory_impl.h"
 #include "runtime/poll_core.h"
@@ -17,7 +18,7 @@ ServerLink::ServerLink(Server::Impl& server, Client& client, runtime::PollCore& 
                        runtime::OpenDevice& device, Peer peer)
     : Link(core, device, std::move(peer), client.group.by_core[core.index()]),
       Dispatcher(*this, for_workers, server.runtime.memory, server.services,
-                 server.options.gss != nullptr ? &server.options.gss->impl() : nullptr),
+                 server.options.gss != nullptr ? &Internals::of(*server.options.gss) : nullptr),
       gone(server.gone_links),
       server_(server),
       client_(client),

@@ -125,9 +125,9 @@ class GssAcceptor {
   /** Any thread. */
   GssAcceptorStats stats() const;
 
-  gss::Contexts& impl() noexcept { return *contexts_; }
-
  private:
+  friend struct Internals;
+  gss::Contexts& impl() noexcept { return *contexts_; }
   explicit GssAcceptor(std::unique_ptr<gss::Contexts> contexts);
   std::unique_ptr<gss::Contexts> contexts_;
 };
