@@ -71,16 +71,22 @@ class Secured : public testing::Test {
   }
 
   void send(const Words& rpc) { client->send(Words{rpc[0], 1, 32, 0, 0, 0, 0} + rpc); }
-  Words next() {
+  Received next_message() {
     until([&] { return !client->received.empty(); });
-    const Received first = client->received.front();
+    Received first = client->received.front();
     client->received.erase(client->received.begin());
+    return first;
+  }
+  Words next() {
+    const Received first = next_message();
     EXPECT_EQ(first.type(), 0u) << "an RDMA_ERROR";
     return {first.words.begin() + 7, first.words.end()};
   }
-  // Takes a reply apart; its verifier must be the checksum of `signed_word`.
   Answer take(GssCaller& caller, uint32_t signed_word) {
-    const Words reply = next();
+    return take_apart(caller, signed_word, next());
+  }
+  // Takes a reply apart; its verifier must be the checksum of `signed_word`.
+  Answer take_apart(GssCaller& caller, uint32_t signed_word, const Words& reply) {
     Reader in(reply);
     in.word();  // the XID
     EXPECT_EQ(in.word(), 1u);
@@ -171,6 +177,63 @@ TEST_P(SecuredServer, AnswersItsCallers) {
   const std::string alice = "alice@" + std::string(std::getenv("RRDK_TEST_REALM"));
   EXPECT_EQ(who.results, (Words{6, static_cast<uint32_t>(GetParam())} +
                           opaque(std::as_bytes(std::span(alice)))));
+}
+
+// Shows: SEC-06
+TEST_P(SecuredServer, MovesItemsByRdmaUnlessTheBodyIsProtected) {
+  start();
+  GssCaller caller;
+  establish(caller);
+  Buffer room = memory->get(3000);
+  const uint32_t key = client->expose(room.first(3000));
+  const Words rpc = caller.message(++xid, kRead, {0, 0, 3000}, GetParam());
+  client->send(Words{xid, 1, 32, 0, 0, 1, 1} + loopback::segment(key, 3000, room.data()) +
+               Words{0, 0} + rpc);
+  const Received reply = next_message();
+  ASSERT_EQ(reply.type(), 0u);
+  if (GetParam() == Protection::kNone) {
+    EXPECT_EQ(reply.at(8), 3000u) << "the segment's length";
+    const Answer answer = take_apart(caller, 1, {reply.words.begin() + 13, reply.words.end()});
+    ASSERT_TRUE(answer.success() && answer.verified);
+    EXPECT_EQ(answer.results, (Words{7, 3000}));
+    for (uint32_t i = 0; i != 3000; ++i)
+      ASSERT_EQ(room.data()[i], loopback::pattern(i)) << i;
+  } else {
+    const Words rest(reply.words.end() - 13, reply.words.end());
+    EXPECT_EQ(rest.back(), static_cast<uint32_t>(AcceptStat::kGarbageArgs));
+    EXPECT_EQ(counted(Refusal::kBindingChunks), 1u);
+  }
+}
+
+// A call whose message is in a Position-Zero chunk, and whose reply is in the Reply chunk.
+// Shows: SEC-04, SEC-05
+TEST_P(SecuredServer, TakesLongCallsAndGivesLongReplies) {
+  constexpr uint32_t kBytes = 20'000, kRoom = 65'536;
+  start();
+  GssCaller caller;
+  establish(caller);
+  Bytes text(kBytes);
+  for (uint32_t i = 0; i != kBytes; ++i)
+    text[i] = loopback::pattern(i);
+  const Bytes rpc = bytes_of(caller.message(++xid, kEcho, opaque(text), GetParam()));
+  Buffer call_memory = memory->get(static_cast<uint32_t>(rpc.size()));
+  Buffer reply_memory = memory->get(kRoom);
+  std::ranges::copy(rpc, call_memory.data());
+  const auto length = static_cast<uint32_t>(rpc.size());
+  const uint32_t read = client->expose(call_memory.first(length), fabric::Rights::kRemoteRead);
+  const uint32_t written = client->expose(reply_memory.first(kRoom));
+  client->send(Words{xid, 1, 32, 1, 1, 0} + loopback::segment(read, length, call_memory.data()) +
+               Words{0, 0, 1, 1} + loopback::segment(written, kRoom, reply_memory.data()));
+  const Received reply = next_message();
+  ASSERT_EQ(reply.type(), 1u) << "RDMA_NOMSG";
+  const uint32_t got = reply.at(9);
+  ASSERT_GT(got, kBytes);
+  Words words;
+  for (uint32_t at = 0; at < got; at += 4)
+    words.push_back(xdr::load_u32(reply_memory.data() + at));
+  const Answer answer = take_apart(caller, 1, words);
+  ASSERT_TRUE(answer.success() && answer.verified);
+  EXPECT_EQ(caller.open(answer.results, GetParam(), 1), opaque(text));
 }
 
 // Shows: GSS-ERR-01
