@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 #include <ctime>
+#include <string>
+#include <system_error>
 #include <utility>
 
 #include "base/log.h"
@@ -11,6 +13,11 @@
 namespace rrdk::gss {
 
 namespace {
+
+// A caller without a name, or with one that is longer than what tells callers apart, is none.
+bool is_name(const std::string& peer) {
+  return !peer.empty() && peer.size() <= kMaxAuthBody;
+}
 
 uint64_t now_s() noexcept {
   return static_cast<uint64_t>(std::time(nullptr));
@@ -130,7 +137,7 @@ void Contexts::establish_now(Establishment& establishment) {
   }
   std::byte window[4];
   xdr::store_u32(window, SequenceWindow::kTold);
-  if (step.complete() && context->context.peer().size() <= kMaxAuthBody &&
+  if (step.complete() && is_name(context->context.peer()) &&
       context->context.sign(window, establishment.checksum))
     return keep(std::move(context));
   ++refused_;
@@ -180,8 +187,13 @@ Result<std::unique_ptr<GssAcceptor>> GssAcceptor::create(const GssAcceptorOption
   auto identity = gss::Identity::acceptor(options.service, options.key_table);
   if (!identity)
     return tl::unexpected(identity.error());
-  return std::unique_ptr<GssAcceptor>(
-      new GssAcceptor(std::make_unique<gss::Contexts>(std::move(*identity), options)));
+  try {
+    return std::unique_ptr<GssAcceptor>(
+        new GssAcceptor(std::make_unique<gss::Contexts>(std::move(*identity), options)));
+  } catch (const std::system_error& error) {
+    return fail(Errc::kSystem,
+                std::string("a GssAcceptor cannot start its thread: ") + error.what());
+  }
 }
 
 GssAcceptorStats GssAcceptor::stats() const {

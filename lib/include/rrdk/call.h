@@ -60,7 +60,9 @@ class SharedCredential {
                                                      std::span<const std::byte> body);
   /**
    * The credential with which a call came (ServerCall::credential()), for calls that are made on
-   * its caller's behalf. The called server must accept it from this host. Errors: as above.
+   * its caller's behalf. The called server must accept it from this host. A credential of
+   * RPCSEC_GSS cannot be passed on: it names a context of this server, and each call needs a
+   * verifier (rrdk/gss.h). Errors: as above.
    */
   [[nodiscard]] static Result<SharedCredential> make(const Credential& credential);
 
@@ -329,27 +331,27 @@ class Call {
    *
    * Returns false if submit() is refused; `completion` is then not called. It is refused
    *
-   *   - when ClientOptions::max_queued is reached (Caller::room() is 0): status() is kFull, and the
-   *     call is still begun, so that submit() can be called again, in Caller::on_room() for
-   * example;
+   *   - when ClientOptions::max_queued is reached (Caller::room() is 0): status() is kFull. The
+   *     call is still begun; submit() it again later, for example in Caller::on_room();
    *   - with max_queued, when memory was short for its arguments or an offer() while other calls of
-   *     the connection are in flight, which may give some back: status() is kNoMemory; begin()
-   *     again, in Caller::on_room() for example. Otherwise the call ends with kNoMemory;
-   *     A call that was refused so cannot be completed: its Encoder has failed, and what came after
-   *     the failure is lost. Until begin() or its destructor it keeps the buffers that it has taken
-   *     and those of its offers, which others may be waiting for. It uses nothing of the memory
-   *     that it refers to, and does not call on_released(). Another submit() without begin() is
-   *     refused in the same way, or ends the call with kNoMemory;
+   *     the connection are in flight: status() is kNoMemory. begin() it again later, for example in
+   *     Caller::on_room(). If no other call is in flight, it ends with kNoMemory instead;
    *   - while the call is in flight, which changes nothing and is logged;
    *   - when the connection has been destroyed, and in a child of fork(): status() is kInvalidCall,
    *     and it is logged.
+   *
+   * After a refusal with kNoMemory the call cannot be completed, since its Encoder has failed, and
+   * what came after the failure is lost. Until begin() or its destructor it keeps the buffers that
+   * it has taken and those of its offers, which others may be waiting for. It uses nothing of the
+   * memory that it refers to, and does not call on_released(). Another submit() without begin() is
+   * refused in the same way, or ends the call with kNoMemory.
    */
   bool submit(Completion completion, void* argument) noexcept;
   /**
-   * Sends the call and waits until it ends; if submit() refuses it, returns status(), kFull for
-   * example, at once. On an embedded runtime it polls the core meanwhile. In
-   * a callback or a handler on a poll core of any Runtime it would wait for itself, so it is
-   * refused with kInvalidCall and a log line. A handler on a worker may wait.
+   * Sends the call and waits until it ends; if submit() refuses it, returns the reason at once, for
+   * example kFull. On an embedded runtime it polls the core meanwhile. In a callback or a handler
+   * on a poll core of any Runtime it would wait for itself, so it is refused with kInvalidCall and
+   * a log line. A handler on a worker may wait.
    *
    * With a deadline it does not wait forever for a core that no thread polls: 5 seconds after the
    * deadline it returns kTimeout. The call is then cancelled, and in_flight() until the core is
@@ -399,7 +401,10 @@ class Call {
    * and it may be begun or destroyed anywhere. Any thread.
    */
   bool in_flight() const noexcept;
-  /** How the last call ended. Valid in its callback and afterwards, until submit(). */
+  /**
+   * How the last call ended, or why submit() refused it. Valid in its callback and afterwards,
+   * until the next submit().
+   */
   CallStatus status() const noexcept;
   /**
    * Returns true if the last call was handed to a connection: then the server may have run it,

@@ -133,9 +133,9 @@ class [[nodiscard]] Submitted {
 
 /**
  * Call::submit() whose end is awaited; co_await returns the call's status and results. The Call
- * must have been begun, and must live as long as it is awaited. Where
- * Call::submit() would be refused, the coroutine goes on at once: with kFull or kNoMemory where
- * max_queued refuses the call, else with kInvalidCall.
+ * must have been begun, and must live as long as it is awaited. If Call::submit() refuses it, the
+ * coroutine goes on at once, with the reason as its status: kFull or kNoMemory (Call::submit() says
+ * what may be tried again), otherwise kInvalidCall.
  *
  *   auto done = co_await rrdk::submit(call);
  */

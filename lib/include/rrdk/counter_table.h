@@ -408,21 +408,21 @@ RRDK_REFUSAL(157, WorkFailed, work_failed, kNoBreach, "work request failed",
 
 // RPCSEC_GSS (RFC 2203 section 5.3.3), and what services take.
 RRDK_REFUSAL(163, Flavor, flavor, kNoBreach, "flavour that the service does not take",
-             "Refused with AUTH_TOOWEAK: a call without the security that its service asks for.")
+             "Refused with AUTH_TOOWEAK: a flavour or protection that the service does not take.")
 RRDK_REFUSAL(164, GssCredential, gss_credential, kNoBreach, "malformed RPCSEC_GSS credential",
-             "Refused with AUTH_BADCRED: an RPCSEC_GSS credential that cannot be decoded.")
+             "Refused: an RPCSEC_GSS credential that cannot be decoded, or does not fit its call.")
 RRDK_REFUSAL(165, GssContext, gss_context, kNoBreach, "unknown RPCSEC_GSS context",
-             "Refused with CREDPROBLEM: an RPCSEC_GSS context that does not exist, or has ended.")
+             "Refused with RPCSEC_GSS_CREDPROBLEM: a context that does not exist, or has ended.")
 RRDK_REFUSAL(166, GssVerifier, gss_verifier, kNoBreach, "wrong RPCSEC_GSS checksum",
-             "Refused with CREDPROBLEM: a call whose header has a wrong checksum.")
+             "Refused with RPCSEC_GSS_CREDPROBLEM: a call whose header has a wrong checksum.")
 RRDK_REFUSAL(167, GssSequence, gss_sequence, kNoBreach, "RPCSEC_GSS sequence number too high",
-             "Refused with CTXPROBLEM: a sequence number above MAXSEQ.")
+             "Refused with RPCSEC_GSS_CTXPROBLEM: a sequence number above MAXSEQ.")
 RRDK_REFUSAL(168, GssReplay, gss_replay, kNoBreach, "RPCSEC_GSS call seen before",
              "Not answered: a call with a sequence number that was used, or is too old.")
 RRDK_REFUSAL(169, GssBody, gss_body, kNoBreach, "wrong RPCSEC_GSS body",
-             "Refused with GARBAGE_ARGS: arguments with a wrong checksum, or not decrypted.")
+             "Refused with GARBAGE_ARGS: arguments that do not verify or decrypt, or a bad token.")
 RRDK_REFUSAL(170, GssBusy, gss_busy, kNoBreach, "too many RPCSEC_GSS tokens",
-             "Refused with SYSTEM_ERR: the token of a context, while too many others wait.")
+             "Refused with SYSTEM_ERR: the token of a new context, while too many others wait.")
 
 #undef RRDK_COUNTER
 #undef RRDK_GAUGE

@@ -1,19 +1,25 @@
 /**
  * RPCSEC_GSS (RFC 2203) with Kerberos version 5: callers prove who they are, and arguments and
- * results are protected. A server gets a GssAcceptor, and says which callers a service takes:
+ * results are protected. At a server, a GssAcceptor verifies such calls, and Service::accepts says
+ * which calls are demanded; an acceptor alone demands nothing. Clients of this library cannot make
+ * such calls yet.
  *
  *   rrdk::GssAcceptorOptions keys;
  *   keys.service = "nfs@server.example.org";
  *   auto acceptor = rrdk::must(rrdk::GssAcceptor::create(keys));
  *   auto server = rrdk::must(rrdk::Server::create(*runtime, {.gss = acceptor.get()}));
- *   server->add_service({.binding = &kBinding, .procedures = kTable,
- *                        .accepts = rrdk::kAcceptIntegrity | rrdk::kAcceptPrivacy});
+ *   rrdk::must(server->add_service({.binding = &kBinding, .procedures = kTable,
+ *       .accepts = rrdk::kAcceptIntegrity | rrdk::kAcceptPrivacy}));       // krb5i or better
  *
- *   void read(rrdk::ServerCall call, void*) {
- *     const rrdk::CallSecurity who = call.security();   // who.principal: "alice@EXAMPLE.ORG"
+ *   void read(rrdk::ServerCall call, void* site) {
+ *     // Proven, as "alice@EXAMPLE.ORG"; whether alice may read is for the program to decide.
+ *     if (!static_cast<Site*>(site)->may_read(call.security().principal))
+ *       return std::move(call).deny(rrdk::AuthStat::kTooWeak);
+ *     ...
+ *   }
  *
- * What each protection gives (RFC 2203 section 5.3.1), and what it means for RDMA (RFC 8166 section
- * 8.2):
+ * What each protection gives (RFC 2203 sections 5.3.1 and 5.3.2), and what it means for RDMA (RFC
+ * 8166 section 8.2.2):
  *
  *   kNone        the header of each call is signed, so the caller is who it says, and no call can
  *                be replayed. Data can be read and changed on its way. Items move by RDMA as usual.
@@ -21,8 +27,14 @@
  *                its own.
  *   kPrivacy     as kIntegrity, and they are encrypted.
  *
- * The library needs MIT Kerberos (Debian: libgssapi-krb5-2), which it loads when the first
- * GssAcceptor is made; doc/security.md tells how to get keys.
+ * Handlers are the same in all cases. With kIntegrity and kPrivacy arguments and results are
+ * copied, so put_item() saves nothing. A reply grows by what the protection adds, and must fit the
+ * space that the caller offers and ServerOptions::max_reply; otherwise the answer is SYSTEM_ERR.
+ * Ciphers take time on the poll core in proportion to the size.
+ *
+ * Needs MIT Kerberos 1.19 or later (Debian: libgssapi-krb5-2), which is loaded when a program makes
+ * its first GssAcceptor; other programs do not need it. Not in the C and Python APIs yet.
+ * doc/security.md tells how to get keys.
  */
 #pragma once
 
@@ -41,34 +53,47 @@ namespace gss {
 class Contexts;
 }
 
-/** RFC 2203 section 5.2.2, rpc_gss_service_t. */
+/** What RPCSEC_GSS protects in a call (RFC 2203 section 5, rpc_gss_service_t). */
 enum class GssProtection : uint32_t {
-  kNone = 1,       ///< of the header only
+  kNone = 1,       ///< rpc_gss_svc_none, "krb5" in NFS: the header only
   kIntegrity = 2,  ///< rpc_gss_svc_integrity; "krb5i" in NFS
   kPrivacy = 3,    ///< rpc_gss_svc_privacy; "krb5p" in NFS
 };
 
 /**
- * Sets of the callers that a service, or one of its procedures, takes (Service::accepts). A call of
- * another flavour is denied with AuthStat::kTooWeak, whatever it asks for; NULL is answered always.
+ * Which callers a service or one of its procedures takes (Service::accepts): the bits below,
+ * combined by |. Only the protections named are taken: krb5i or better is kAcceptIntegrity |
+ * kAcceptPrivacy. Another call is denied with AuthStat::kTooWeak (RFC 5531 section 9) before its
+ * handler or an interceptor sees it, and counted (Refusal::kFlavor).
+ *
+ * Procedure 0 takes every flavour, also if it has a handler, since clients use it to find out what
+ * is there; RPCSEC_GSS is verified there too. These bits do not say who: with kAcceptGss every
+ * principal that Kerberos accepts is taken, those of other trusted realms included. Handlers or an
+ * interceptor compare CallSecurity::principal, with its realm.
  */
-using Acceptance = uint8_t;
-constexpr Acceptance kAcceptAny = 0;        ///< each flavour, also unknown ones
+using Acceptance = uint32_t;
+/** Any flavour, also unknown ones; of a procedure: what its service takes. */
+constexpr Acceptance kAcceptAny = 0;
 constexpr Acceptance kAcceptNone = 1;       ///< AUTH_NONE
 constexpr Acceptance kAcceptSys = 2;        ///< AUTH_SYS: who the client says its user is
 constexpr Acceptance kAcceptAuthentic = 4;  ///< RPCSEC_GSS with GssProtection::kNone, "krb5"
-constexpr Acceptance kAcceptIntegrity = 8;  ///< with kIntegrity, "krb5i"
-constexpr Acceptance kAcceptPrivacy = 16;   ///< with kPrivacy, "krb5p"
+constexpr Acceptance kAcceptIntegrity = 8;  ///< RPCSEC_GSS with kIntegrity, "krb5i"
+constexpr Acceptance kAcceptPrivacy = 16;   ///< RPCSEC_GSS with kPrivacy, "krb5p"
 /** RPCSEC_GSS, whatever the protection. */
 constexpr Acceptance kAcceptGss = kAcceptAuthentic | kAcceptIntegrity | kAcceptPrivacy;
 
-/** How a call was authenticated (ServerCall::security()). */
+/**
+ * What is known of a call's caller (ServerCall::security()). Only a `principal` that is not empty
+ * was proven. AUTH_SYS is what the client says, and RPCSEC_GSS without an acceptor
+ * (ServerOptions::gss) was not checked.
+ */
 struct CallSecurity {
   AuthFlavor flavor = AuthFlavor::kNone;
-  GssProtection protection = GssProtection::kNone;  ///< with kRpcsecGss
+  GssProtection protection = GssProtection::kNone;  ///< kNone unless `principal` is set
   /**
-   * The caller as Kerberos names it, "alice@EXAMPLE.ORG", with kRpcsecGss; otherwise empty. Valid
-   * until the call has ended.
+   * The caller as Kerberos names it, with its realm: "alice@EXAMPLE.ORG",
+   * "nfs/host.example.org@EXAMPLE.ORG". Empty if the caller was not proven. Valid until the call
+   * has ended.
    */
   std::string_view principal;
 };
@@ -79,45 +104,67 @@ struct GssAcceptorOptions {
    * Empty: each service in the key table.
    */
   std::string service;
-  std::string key_table;  ///< a file; empty: the default one (KRB5_KTNAME, /etc/krb5.keytab)
   /**
-   * Established contexts, one for each caller, and for each client that a caller has. Beyond it the
-   * one that was not used for longest is forgotten; its caller makes another.
+   * The path of the key table, which the process must be able to read. Empty: what KRB5_KTNAME
+   * names when create() is called, or /etc/krb5.keytab.
+   */
+  std::string key_table;
+  /**
+   * The most established contexts, at least 1. A caller has one for each client program or host
+   * that it uses. When all are taken, those whose tickets have ended are forgotten, or else the one
+   * used least recently: the next call of it gets kGssCredProblem, and its client makes another.
+   * There is no limit for each caller: one with a key can displace the contexts of others.
    */
   uint32_t max_contexts = 4096;
-  /** Contexts of which only a part has come, and tokens that wait; beyond it they are refused. */
+  /**
+   * At least 1. Tokens, of up to 64 KiB each, that wait for the acceptor's thread: a further one is
+   * answered SYSTEM_ERR, as is a fifth one of the same connection (Refusal::kGssBusy). Also the
+   * number of contexts that wait for their next token: a further one takes the place of the oldest.
+   * Both kinds come from peers that have proven nothing.
+   */
   uint32_t max_unfinished = 64;
   Reserved<8> reserved = {};  ///< spare bytes for later releases
 };
 
 /** What an acceptor has counted. */
 struct GssAcceptorStats {
-  uint64_t contexts = 0;     ///< that exist
-  uint64_t established = 0;  ///< since the acceptor was made
-  uint64_t refused = 0;      ///< tokens that Kerberos refused, or for which there was no space
-  uint64_t expired = 0;      ///< contexts whose tickets ended
-  uint64_t evicted = 0;      ///< contexts that made space for others
-  uint64_t destroyed = 0;    ///< contexts that their callers ended
-  Reserved<8> reserved = {};
+  /** Established ones that are kept; expired ones count until their next call. */
+  uint64_t contexts = 0;
+  uint64_t established = 0;   ///< since the acceptor was made
+  uint64_t refused = 0;       ///< tokens that Kerberos refused, and those beyond max_unfinished
+  uint64_t expired = 0;       ///< contexts whose tickets ended
+  uint64_t evicted = 0;       ///< contexts that made space for others
+  uint64_t destroyed = 0;     ///< contexts that their callers ended
+  Reserved<8> reserved = {};  ///< spare bytes for later releases
 };
 
 /**
- * Accepts RPCSEC_GSS contexts, and keeps them: they belong to callers, not to connections, so they
- * survive reconnections, and calls of one caller may come on several connections and cores. May
- * serve several Servers.
+ * Accepts RPCSEC_GSS contexts (RFC 2203 section 5.2) and keeps them. A context belongs to its
+ * caller, not to a connection: it survives reconnections, and its calls may come on several
+ * connections and cores. One acceptor may serve several Servers.
  *
- * Threads: any. It has a thread of its own, which checks the tokens of new contexts, since that
- * takes milliseconds and reads files. Checksums and ciphers of calls are computed on the poll core.
+ * Threads: all functions, any thread. New contexts are checked on a thread of its own, since each
+ * takes milliseconds and reads files; interceptors and handlers do not see these calls. The
+ * checksums and ciphers of calls are computed on the connection's poll core, also if a worker
+ * answers, and calls of one context do so one at a time. Must not be used in a child of fork().
  */
 class GssAcceptor {
  public:
   /**
-   * Reads the keys. Errors: kNotFound (no such key table, or no key of that service in it),
-   * kInvalidArgument (the name; limits of 0), kUnsupported (MIT Kerberos is not installed).
+   * Finds the keys and starts the thread. `options` is copied. Reads files, so not in a handler.
+   *
+   * Errors: kNotFound (the key table does not exist or cannot be read, or has no key of that
+   * service; the message has Kerberos' own words), kInvalidArgument (max_contexts or max_unfinished
+   * is 0, or `service` is no name), kUnsupported (no MIT Kerberos of 1.19 or later), kSystem (no
+   * thread).
    */
   [[nodiscard]] static Result<std::unique_ptr<GssAcceptor>> create(
       const GssAcceptorOptions& options);
-  /** All Servers that use it must have been destroyed before. */
+  /**
+   * Waits for tokens that are being checked: not in a handler or callback. Destroy the Servers that
+   * use it first; if a ~Server() had to leave calls unanswered, which it logs, keep the acceptor
+   * until they have been answered.
+   */
   ~GssAcceptor();
   GssAcceptor(const GssAcceptor&) = delete;
   GssAcceptor& operator=(const GssAcceptor&) = delete;

@@ -89,7 +89,8 @@ struct CallOutcome {
  *
  * It sees every call that has a handler, and the NULL procedure of programs that have none for it,
  * whatever way the call takes. It does not see what the library answers itself: calls that do not
- * parse, calls of unknown programs and procedures, calls whose chunks the binding forbids,
+ * parse, calls of unknown programs and procedures, calls whose chunks the binding forbids, calls
+ * that RPCSEC_GSS or Service::accepts refuses, those that make and end contexts (rrdk/gss.h),
  * CONF_RDMA (rrdk/rfc5666.h), and repeated calls that the duplicate request cache answers (they
  * were seen when they ran, and the same caller gets the same answer). Counters and ProcedureStats
  * have these.
@@ -99,8 +100,8 @@ struct ServiceInterceptor {
    * Called on the thread that enters the handler, right before it: a poll core, or a worker with
    * Dispatch::kWorker. Calls that wait for their turn or for their chunks have these by then. The
    * call's identity is there: program(), version(), procedure(), xid(), credential(), auth_sys(),
-   * and connection() with peer() and context(). The reference is valid until the function returns.
-   * `note` is 0, and what is written to it is passed to `after`.
+   * security(), and connection() with peer() and context(). The reference is valid until the
+   * function returns. `note` is 0, and what is written to it is passed to `after`.
    */
   Admission (*before)(const ServerCall& call, uint64_t& note, void* context) = nullptr;
   /**

@@ -51,13 +51,13 @@ enum class AuthStat : uint32_t {
   kInvalidResp = 6,   ///< found by the client: the response's verifier is wrong
   kFailed = 7,        ///< found by the client: reason unknown
   // RPCSEC_GSS (RFC 2203); 8 to 12 belong to Kerberos version 4.
-  kGssCredProblem = 13,
-  kGssCtxProblem = 14,
+  kGssCredProblem = 13,  ///< the context is unknown or has ended, or a checksum is wrong
+  kGssCtxProblem = 14,   ///< the context cannot be used any further
 };
 
 /**
  * RFC 5531 section 8.2. Others exist; a flavour that is not listed here is passed through
- * unchanged.
+ * unchanged. kRpcsecGss is verified if the Server has an acceptor (rrdk/gss.h).
  */
 enum class AuthFlavor : uint32_t {
   kNone = 0,

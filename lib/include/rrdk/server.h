@@ -11,7 +11,8 @@
  * changed, while calls are served: poll cores and workers do not stop for it. To end, drain()
  * finishes the calls in progress, and ~Server() or close_start() closes what remains.
  *
- * Lifetime: Memory > Runtime > Server > ServerCall, BackwardClient; destroy in the opposite order.
+ * Lifetime: Memory > Runtime > Server > ServerCall, BackwardClient, and GssAcceptor > Server;
+ * destroy in the opposite order.
  *
  * Threads: stats(), procedures(), limits(), visit(), close(), drain_start() and close_start() may
  * be called from any thread; all other functions and the destructor from one thread at a time.
@@ -24,7 +25,8 @@
  * Security: the link is neither encrypted nor authenticated. There is no IPsec, and there are no
  * channel bindings (RFC 5056) for a security service, which RFC 5666 section 11 wants where both
  * protection and efficiency are needed; InfiniBand and RoCE have no IPsec at all (RFC 8797 section
- * 7). doc/security.md says how to protect the network below or the calls above.
+ * 7). Callers can be made to prove who they are, and calls be protected: ServerOptions::gss and
+ * Service::accepts (rrdk/gss.h). doc/security.md says how to protect the network below.
  */
 #pragma once
 
@@ -333,8 +335,10 @@ struct ServerOptions {
   /** The same for the calls that this server makes to its clients. */
   const CallInterceptor* backward_interceptor = nullptr;
   /**
-   * Accepts RPCSEC_GSS (rrdk/gss.h); must outlive the Server. Null: such calls reach their handlers
-   * as they came, for a program that has an implementation of its own.
+   * Verifies the calls that come with RPCSEC_GSS (RFC 2203; rrdk/gss.h). It must outlive the
+   * Server, and ServerCalls that ~Server() left unanswered. It alone demands nothing:
+   * Service::accepts says which callers are refused. Null: calls of this flavour are not verified;
+   * a service that takes any caller gets them as they came, and must not believe their credentials.
    */
   GssAcceptor* gss = nullptr;
   Reserved<4> reserved = {};  ///< spare bytes for later releases

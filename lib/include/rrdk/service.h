@@ -154,7 +154,10 @@ class ServerCall {
   const Credential& credential() const noexcept;
   /** The AUTH_SYS fields, if the call came with that flavour and they are well formed. */
   std::optional<AuthSys> auth_sys() const;
-  /** How the caller was authenticated: flavour, protection and principal (rrdk/gss.h). */
+  /**
+   * What is known of the caller: flavour, protection, and the principal if one was proven
+   * (rrdk/gss.h). Any thread.
+   */
   CallSecurity security() const noexcept;
   /**
    * The connection on which the call came; its peer() is the caller. Valid until the call has
@@ -255,7 +258,7 @@ using Handler = void (*)(ServerCall call, void* context);
 
 /**
  * One procedure of a program. Program (rrdk/program.h), which describes both ends, uses all fields;
- * a Service that has a Binding of its own uses only those above `name`.
+ * a Service that has a Binding of its own ignores `name` to `no_long_calls`, which its Binding has.
  */
 struct Procedure {
   /**
@@ -285,7 +288,10 @@ struct Procedure {
   uint8_t eligible_results = 0;
   uint32_t fixed_results = 0;
   bool no_long_calls = false;
-  /** The callers that this procedure takes; kAcceptAny: those of its service. */
+  /**
+   * The callers that this procedure takes, instead of those of its service: it may demand more, or
+   * less (rrdk/gss.h). kAcceptAny: those of its service. No effect on procedure 0.
+   */
   Acceptance accepts = kAcceptAny;
 };
 
@@ -294,7 +300,11 @@ struct Service {
   std::span<const Procedure> procedures;  ///< copied; procedure 0, NULL, may be omitted
   void* context = nullptr;  ///< passed to handlers, see also Procedure; must live as long, or until
                             ///< remove_service()
-  /** The callers that it takes; each call of another one is denied (rrdk/gss.h). */
+  /**
+   * The callers that it takes (rrdk/gss.h): by default any, AUTH_NONE too, even if the Server has
+   * an acceptor. RPCSEC_GSS needs ServerOptions::gss; a Client has no acceptor, so its services
+   * cannot take it.
+   */
   Acceptance accepts = kAcceptAny;
 };
 

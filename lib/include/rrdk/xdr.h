@@ -434,10 +434,10 @@ class Encoder {
    * kMaxItemSegments after that make it fail with kTooManySegments, 4 GiB or more with kLimit. If
    * no segment is left, the item is empty; if one is left, this is put_item(MemorySpan). Otherwise
    * the list takes a pool buffer of 16 bytes per segment, until the message is cleared; fails with
-   * kNoMemory if there is none. An argument that moves in one segment takes a second one while its
-   * call is in flight: the driver's own list, since that of the message must stay as it is for a
-   * call that is sent again. Without one the call waits, or ends with kNoMemory if its
-   * connection has no other call in flight.
+   * kNoMemory if there is none. An argument that moves in one Read segment takes a second such
+   * buffer while its call is in flight, for the driver's copy of the list: the message's own stays
+   * unchanged in case the call is sent again. If there is none, the call waits, or ends with
+   * kNoMemory if its connection has no other call in flight.
    *
    * Results move by RDMA Writes that gather the segments. Arguments move in one Read chunk: of one
    * segment over `shm:` and `iwarp:`, and of a segment for each one here over `verbs:`. If these
