@@ -14,7 +14,7 @@ namespace rrdk::gss {
 
 namespace {
 
-// A caller without a name, or with one that is longer than what tells callers apart, is none.
+// A longer name would not tell callers apart in the cache of repeated calls.
 bool is_name(const std::string& peer) {
   return !peer.empty() && peer.size() <= kMaxAuthBody;
 }

@@ -126,7 +126,7 @@ class Name {
         the_library().gss_import_name(&minor, &bytes, the_library().service_name, &name_);
     if (GSS_ERROR(major))
       return fail(Errc::kInvalidArgument,
-                  "'" + text + "' is no name of Kerberos: " + describe(major, minor));
+                  "'" + text + "' cannot be a name in Kerberos: " + describe(major, minor));
     return {};
   }
   gss_name_t* out() noexcept { return &name_; }

@@ -155,8 +155,8 @@ class GssAcceptor {
    *
    * Errors: kNotFound (the key table does not exist or cannot be read, or has no key of that
    * service; the message has Kerberos' own words), kInvalidArgument (max_contexts or max_unfinished
-   * is 0, or `service` is no name), kUnsupported (no MIT Kerberos of 1.19 or later), kSystem (no
-   * thread).
+   * is 0, or Kerberos cannot read the name of `service`), kUnsupported (no MIT Kerberos of 1.19 or
+   * later), kSystem (no thread).
    */
   [[nodiscard]] static Result<std::unique_ptr<GssAcceptor>> create(
       const GssAcceptorOptions& options);

@@ -436,7 +436,7 @@ class Encoder {
    * the list takes a pool buffer of 16 bytes per segment, until the message is cleared; fails with
    * kNoMemory if there is none. An argument that moves in one Read segment takes a second such
    * buffer while its call is in flight, for the driver's copy of the list: the message's own stays
-   * unchanged in case the call is sent again. If there is none, the call waits, or ends with
+   * unchanged in case the call is sent again. Without such a buffer the call waits, or ends with
    * kNoMemory if its connection has no other call in flight.
    *
    * Results move by RDMA Writes that gather the segments. Arguments move in one Read chunk: of one
