@@ -1,16 +1,25 @@
 #include "gss/contexts.h"
 
+#include <pthread.h>
+
 #include <algorithm>
+#include <csignal>
 #include <cstring>
 #include <ctime>
+#include <new>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
 
+#include "base/clock.h"
+#include "base/lifetime.h"
 #include "base/log.h"
 #include "rrdk/xdr.h"
 
 namespace rrdk::gss {
+
+using State = AcceptedContext::State;
 
 namespace {
 
@@ -44,25 +53,41 @@ Contexts::~Contexts() {
 }
 
 ContextRef Contexts::find(const Handle& handle) {
-  const uint64_t now = now_s();
   {
     const std::shared_lock lock(table_mutex_);
     const auto found = complete_.find(handle);
     if (found == complete_.end())
       return nullptr;
-    if (found->second->context.ends_at() > now) [[likely]] {
-      found->second->used_at.store(now, std::memory_order_relaxed);
+    if (found->second->context.ends_at() > now_s()) [[likely]]
       return found->second;
-    }
   }
-  const std::lock_guard lock(table_mutex_);
-  expired_ += complete_.erase(handle);
+  if (take(handle) != nullptr)
+    ++expired_;
   return nullptr;
 }
 
-void Contexts::destroy(const Handle& handle) {
+void Contexts::note_use(AcceptedContext& context) noexcept {
+  context.used_at.store(now_s(), std::memory_order_relaxed);
+  auto unused = State::kUnused;
+  if (context.state.load(std::memory_order_relaxed) == State::kUnused) [[unlikely]]
+    used_ += context.state.compare_exchange_strong(unused, State::kUsed);
+}
+
+// Removes a context. What it has is freed by its last user, not under the lock.
+ContextRef Contexts::take(const Handle& handle) {
   const std::lock_guard lock(table_mutex_);
-  destroyed_ += complete_.erase(handle);
+  const auto found = complete_.find(handle);
+  if (found == complete_.end())
+    return nullptr;
+  ContextRef context = std::move(found->second);
+  complete_.erase(found);
+  used_ -= context->state.exchange(State::kGone) == State::kUsed;
+  return context;
+}
+
+void Contexts::destroy(const Handle& handle) {
+  if (take(handle) != nullptr)
+    ++destroyed_;
 }
 
 bool Contexts::establish(std::unique_ptr<Establishment> establishment) {
@@ -90,6 +115,9 @@ GssAcceptorStats Contexts::stats() const {
 
 // Those who wait when it ends are answered: their calls are in progress until then.
 void Contexts::run() {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, nullptr);  // signals are for the program's threads
   std::unique_lock lock(queue_mutex_);
   for (;;) {
     queued_.wait(lock, [this] { return ends_ || !queue_.empty(); });
@@ -99,7 +127,11 @@ void Contexts::run() {
     Establishment* const next = queue_.front().release();
     queue_.pop_front();
     lock.unlock();
-    establish_now(*next);
+    try {
+      establish_now(*next);
+    } catch (const std::bad_alloc&) {
+      next->major = GSS_S_FAILURE;
+    }
     next->done(*next);
     lock.lock();
   }
@@ -142,54 +174,78 @@ void Contexts::establish_now(Establishment& establishment) {
     return keep(std::move(context));
   ++refused_;
   establishment.major = GSS_ERROR(step.major) ? step.major : GSS_S_FAILURE;
-  if (const auto left_out = complaints_.allow(now_s() * 1'000'000'000))
+  if (const auto left_out = complaints_.allow(base::Tsc::now_ns()))
     base::log_info("RPCSEC_GSS: the token of a new context was refused: %s%s", step.error.c_str(),
                    base::and_more(*left_out).text);
 }
 
 void Contexts::keep(ContextRef context) {
-  const uint64_t now = now_s();
-  context->used_at = now;
   ++established_;
-  const std::lock_guard lock(table_mutex_);
-  if (complete_.size() >= options_.max_contexts)
-    make_space(now);
   const Handle handle = context->handle;
-  complete_.emplace(handle, std::move(context));
+  unused_.push_back(handle);
+  {
+    const std::lock_guard lock(table_mutex_);
+    complete_.emplace(handle, std::move(context));
+  }
+  if (unused_.size() > options_.max_unfinished) {
+    const Handle oldest = unused_.front();
+    unused_.pop_front();
+    const ContextRef found = find(oldest);
+    if (found != nullptr && found->state == State::kUnused && take(oldest) != nullptr)
+      ++evicted_;
+  }
+  if (used_ > options_.max_contexts)
+    make_space();
 }
 
 // Forgets those whose time is over; if there are none, the one that was not used for longest.
-void Contexts::make_space(uint64_t now) {
-  const auto is_over = [now](const auto& entry) { return entry.second->context.ends_at() <= now; };
-  const size_t over = std::erase_if(complete_, is_over);
-  expired_ += over;
-  if (over != 0)
-    return;
-  const auto oldest = std::ranges::min_element(
-      complete_, {}, [](const auto& entry) { return entry.second->used_at.load(); });
-  complete_.erase(oldest);
-  ++evicted_;
+void Contexts::make_space() {
+  const uint64_t now = now_s();
+  std::vector<Handle> over;
+  std::optional<Handle> oldest;
+  {
+    const std::shared_lock lock(table_mutex_);
+    uint64_t oldest_use = UINT64_MAX;
+    for (const auto& [handle, context] : complete_) {
+      if (context->context.ends_at() <= now)
+        over.push_back(handle);
+      const uint64_t use = context->used_at;
+      if (context->state == State::kUsed && use < oldest_use) {
+        oldest_use = use;
+        oldest = handle;
+      }
+    }
+  }
+  for (const Handle& handle : over)
+    expired_ += take(handle) != nullptr;
+  if (over.empty() && oldest && take(*oldest) != nullptr)
+    ++evicted_;
 }
 
 }  // namespace rrdk::gss
 
 namespace rrdk {
 
-GssAcceptor::GssAcceptor(std::unique_ptr<gss::Contexts> contexts)
+GssAcceptor::GssAcceptor(std::shared_ptr<gss::Contexts> contexts)
     : contexts_(std::move(contexts)) {}
 
-GssAcceptor::~GssAcceptor() = default;
+GssAcceptor::~GssAcceptor() {
+  if (base::forked)  // the thread is the parent's
+    base::keep_for_good(std::move(contexts_));
+}
 
 Result<std::unique_ptr<GssAcceptor>> GssAcceptor::create(const GssAcceptorOptions& options) {
-  if (options.max_contexts == 0 || options.max_unfinished == 0)
+  if (options.max_contexts == 0 || options.max_unfinished == 0 ||
+      options.max_protected_bytes < 1024)
     return fail(Errc::kInvalidArgument,
-                "GssAcceptorOptions: max_contexts and max_unfinished must not be 0");
+                "GssAcceptorOptions: max_contexts and max_unfinished must be at least 1, and "
+                "max_protected_bytes at least 1024");
   auto identity = gss::Identity::acceptor(options.service, options.key_table);
   if (!identity)
     return tl::unexpected(identity.error());
   try {
     return std::unique_ptr<GssAcceptor>(
-        new GssAcceptor(std::make_unique<gss::Contexts>(std::move(*identity), options)));
+        new GssAcceptor(std::make_shared<gss::Contexts>(std::move(*identity), options)));
   } catch (const std::system_error& error) {
     return fail(Errc::kSystem,
                 std::string("a GssAcceptor cannot start its thread: ") + error.what());

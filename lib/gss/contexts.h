@@ -2,8 +2,9 @@
 //
 // What a peer without a key can make it do is bounded: a token waits in a queue of
 // `max_unfinished` and is checked by that one thread; a context of which only a part came is among
-// as many; a call with a handle that is not known costs a search. Established contexts need keys,
-// and the oldest make space for new ones.
+// as many; a call with a handle that is not known costs a search. A token that was recorded makes a
+// context when it is sent again, which is of no use without the key: a context whose caller has not
+// signed a call yet is among as many, and takes no place of those whose callers have.
 #pragma once
 
 #include <atomic>
@@ -29,7 +30,8 @@ namespace rrdk::gss {
 
 // A context at the end that accepted it.
 struct AcceptedContext {
-  // Returns false if a call with that number has been taken before. Any thread.
+  // For a call whose header was verified. Returns false if a call with that number has been taken
+  // before. Any thread.
   bool use(uint32_t sequence) noexcept {
     const std::lock_guard lock(mutex);
     return window.use(sequence);
@@ -42,6 +44,9 @@ struct AcceptedContext {
   std::mutex mutex;
   SequenceWindow window;              // under the mutex
   std::atomic<uint64_t> used_at = 0;  // in seconds since 1970
+  // kUsed: its caller has signed a call, and has the key.
+  enum class State : uint8_t { kUnused, kUsed, kGone };
+  std::atomic<State> state = State::kUnused;
 };
 
 using ContextRef = std::shared_ptr<AcceptedContext>;
@@ -74,11 +79,14 @@ class Contexts {
 
   // Returns null if there is no complete context of that name, or its time is over.
   ContextRef find(const Handle& handle);
+  // A call of that context was verified.
+  void note_use(AcceptedContext& context) noexcept;
   // Its caller has ended it. Calls that have come already keep it.
   void destroy(const Handle& handle);
   // Returns false if too many wait already; then `done` is not called.
   bool establish(std::unique_ptr<Establishment> establishment);
   GssAcceptorStats stats() const;
+  const GssAcceptorOptions& options() const noexcept { return options_; }
 
  private:
   // The bytes of a handle are random.
@@ -91,7 +99,8 @@ class Contexts {
   void establish_now(Establishment& establishment);
   ContextRef begin(const Establishment& establishment);
   void keep(ContextRef context);
-  void make_space(uint64_t now);
+  ContextRef take(const Handle& handle);
+  void make_space();
 
   const std::shared_ptr<const Identity> identity_;
   const GssAcceptorOptions options_;
@@ -102,6 +111,7 @@ class Contexts {
   // The thread's own.
   base::Random random_;
   std::deque<ContextRef> unfinished_;
+  std::deque<Handle> unused_;  // complete; their callers may not have signed a call yet
   base::LogLimit complaints_;
 
   std::mutex queue_mutex_;
@@ -109,6 +119,7 @@ class Contexts {
   std::deque<std::unique_ptr<Establishment>> queue_;  // under queue_mutex_
   bool ends_ = false;                                 // under queue_mutex_
 
+  std::atomic<size_t> used_ = 0;  // those in the table that are kUsed
   std::atomic<uint64_t> established_ = 0, refused_ = 0, expired_ = 0, evicted_ = 0, destroyed_ = 0;
   std::thread thread_;
 };

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <gssapi/gssapi_ext.h>
 
+#include <algorithm>
 #include <ctime>
 #include <utility>
 
@@ -100,6 +101,8 @@ std::string describe(uint32_t major, uint32_t minor) {
   add_status(text, major, GSS_C_GSS_CODE);
   if (minor != 0)
     add_status(text, minor, GSS_C_MECH_CODE);
+  // It may quote what a peer has sent.
+  std::ranges::replace_if(text, [](unsigned char c) { return c < ' ' || c == 0x7f; }, '?');
   return text;
 }
 
@@ -215,16 +218,17 @@ Step Context::accept(const Identity& identity, std::span<const std::byte> token,
   gss_buffer_desc input = view(token);
   Name peer;
   Step step;
-  uint32_t seconds = 0;
+  uint32_t seconds = 0, flags = 0;
   step.major = library.gss_accept_sec_context(&step.minor, &context_, identity.get(), &input,
                                               GSS_C_NO_CHANNEL_BINDINGS, peer.out(), nullptr,
-                                              answer.out(), nullptr, &seconds, nullptr);
+                                              answer.out(), &flags, &seconds, nullptr);
   if (GSS_ERROR(step.major))
     step.error = describe(step.major, step.minor);
   if (!step.complete())
     return step;
   note_end(seconds);
-  note_peer(peer.get());
+  if ((flags & GSS_C_ANON_FLAG) == 0)  // such a caller has proven nothing
+    note_peer(peer.get());
   return step;
 }
 

@@ -52,6 +52,7 @@ Server::Impl::Impl(Runtime::Impl& runtime_in, const ServerOptions& options_in)
       backward_interceptor(options_in.backward_interceptor != nullptr
                                ? *options_in.backward_interceptor
                                : CallInterceptor{}),
+      gss(options_in.gss != nullptr ? Internals::of(*options_in.gss) : nullptr),
       now_allowed{.max_connections = options_in.max_connections,
                   .max_connections_per_client = options_in.max_connections_per_client,
                   .first_call_timeout_ms = options_in.first_call_timeout_ms,

@@ -15,6 +15,7 @@
 
 #include "base/log.h"
 #include "engine/connection.h"
+#include "gss/contexts.h"
 #include "proto/negotiation.h"
 #include "rrdk/error.h"
 #include "rrdk/memory.h"
@@ -110,6 +111,7 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   const ServerOptions options;
   service::ServiceTable services;
   const CallInterceptor backward_interceptor;  // `options` may refer to what is gone
+  const std::shared_ptr<gss::Contexts> gss;    // null: RPCSEC_GSS is not for the library
   // The limits in `options`, as changed by set_limits() since.
   struct Limits {
     std::atomic<uint32_t> max_connections, max_connections_per_client, first_call_timeout_ms,

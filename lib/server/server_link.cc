@@ -6,7 +6,6 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/internals.h"
 #include "base/log.h"
 #include "mem/memory_impl.h"
 #include "runtime/poll_core.h"
@@ -17,8 +16,7 @@ namespace rrdk::server {
 ServerLink::ServerLink(Server::Impl& server, Client& client, runtime::PollCore& core,
                        runtime::OpenDevice& device, Peer peer)
     : Link(core, device, std::move(peer), client.group.by_core[core.index()]),
-      Dispatcher(*this, for_workers, server.runtime.memory, server.services,
-                 server.options.gss != nullptr ? &Internals::of(*server.options.gss) : nullptr),
+      Dispatcher(*this, for_workers, server.runtime.memory, server.services, server.gss.get()),
       gone(server.gone_links),
       server_(server),
       client_(client),

@@ -164,13 +164,14 @@ class Dispatcher : public ServerConnection {
 
   // secured.cc
   bool open_secured(ServedCall& call) noexcept;
-  bool verify(ServedCall& call, const gss::CredentialBody& credential) noexcept;
-  bool open_body(ServedCall& call) noexcept;
-  bool seal(ServedCall& call) noexcept;
+  bool open_with_memory(ServedCall& call);
+  bool verify(ServedCall& call, const gss::CredentialBody& credential);
+  bool open_body(ServedCall& call);
+  bool seal(ServedCall& call);
   bool end_secured(ServedCall& call, bool whole) noexcept;
   void deny(ServedCall& call, Refusal why, AuthStat said) noexcept;
   void destroy(ServedCall& call) noexcept;
-  void establish(ServedCall& call, const gss::CredentialBody& credential) noexcept;
+  void establish(ServedCall& call, const gss::CredentialBody& credential);
   void end_establishment(ServedCall& call) noexcept;
 
   void tell_entered() noexcept;

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "base/assert.h"
@@ -105,10 +106,22 @@ void open_secured_reply(ServedCall& call) noexcept {
   put_reply_header(*call.results, call.header.xid, secured.checksum.bytes(), AcceptStat::kSuccess);
 }
 
-// Returns true if the call goes on as any other.
+// Returns true if the call goes on as any other. Protection allocates; without memory the call is
+// lost, and no other one.
 bool Dispatcher::open_secured(ServedCall& call) noexcept {
   RRDK_ON_CORE(link_.core());
   RRDK_ASSERT(gss_ != nullptr && call.secured == nullptr);
+  try {
+    return open_with_memory(call);
+  } catch (const std::bad_alloc&) {
+    if (call.secured != nullptr && call.secured->context == nullptr)
+      delete std::exchange(call.secured, nullptr);
+    refuse(call, AcceptStat::kSystemErr);
+    return false;
+  }
+}
+
+bool Dispatcher::open_with_memory(ServedCall& call) {
   gss::CredentialBody credential;
   if (!gss::decode(call.header.credential, credential)) {
     deny(call, Refusal::kGssCredential, AuthStat::kBadCred);
@@ -154,7 +167,7 @@ void Dispatcher::deny(ServedCall& call, Refusal why, AuthStat said) noexcept {
   send(call);
 }
 
-bool Dispatcher::verify(ServedCall& call, const gss::CredentialBody& credential) noexcept {
+bool Dispatcher::verify(ServedCall& call, const gss::CredentialBody& credential) {
   if (credential.protection < gss::Protection::kNone ||
       credential.protection > gss::Protection::kPrivacy) {
     deny(call, Refusal::kGssCredential, AuthStat::kBadCred);
@@ -186,6 +199,7 @@ bool Dispatcher::verify(ServedCall& call, const gss::CredentialBody& credential)
     deny(call, Refusal::kGssSequence, AuthStat::kGssCtxProblem);
     return false;
   }
+  gss_->note_use(*secured->context);
   if (!secured->context->use(credential.sequence)) {
     link_.engine().count_refusal(Refusal::kGssReplay);
     link_.engine().leave_unanswered(call);
@@ -203,7 +217,7 @@ bool Dispatcher::verify(ServedCall& call, const gss::CredentialBody& credential)
 }
 
 // Sections 5.3.2.2 and 5.3.2.3. What is protected begins with the sequence number once more.
-bool Dispatcher::open_body(ServedCall& call) noexcept {
+bool Dispatcher::open_body(ServedCall& call) {
   SecuredCall& secured = *call.secured;
   if (!secured.transforms_body())
     return true;
@@ -211,7 +225,7 @@ bool Dispatcher::open_body(ServedCall& call) noexcept {
   gss::Context& context = secured.context->context;
   const ItemView body = call.args.get_opaque(UINT32_MAX);
   const ItemView checksum = is_private ? ItemView() : call.args.get_opaque(kMaxAuthBody);
-  if (!call.args.at_end())
+  if (!call.args.at_end() || body.size() > gss_->options().max_protected_bytes)
     return false;
   std::span<const std::byte> clear = join(body, secured.joined);
   if (is_private) {
@@ -236,7 +250,7 @@ bool Dispatcher::open_body(ServedCall& call) noexcept {
 
 // Replaces the reply by one with a verifier, and with the results protected. Returns whether there
 // is a whole reply.
-bool Dispatcher::seal(ServedCall& call) noexcept {
+bool Dispatcher::seal(ServedCall& call) {
   SecuredCall& secured = *call.secured;
   const std::span<const std::byte> checksum = secured.checksum.bytes();
   const Piece& first = call.reply.pieces().front();
@@ -252,10 +266,15 @@ bool Dispatcher::seal(ServedCall& call) noexcept {
   const uint32_t status_at = kBeforeVerifier + verifier + xdr_pad(verifier);
   auto status = static_cast<AcceptStat>(xdr::load_u32(header + status_at));
   std::vector<std::byte> results;
+  results.reserve(call.reply.stream_length());
   if (status == AcceptStat::kSuccess && secured.transforms_body())
     append_u32(results, secured.credential.sequence);
   append(results, call.reply.pieces(), status_at + 4);
 
+  if (secured.transforms_body() && results.size() > gss_->options().max_protected_bytes) {
+    status = AcceptStat::kSystemErr;
+    results.clear();
+  }
   for (;;) {
     restart_reply(call);
     put_reply_header(*call.results, call.header.xid, checksum, status);
@@ -273,19 +292,27 @@ bool Dispatcher::seal(ServedCall& call) noexcept {
 // The protected reply refers to nothing that the call had in clear.
 bool Dispatcher::end_secured(ServedCall& call, bool whole) noexcept {
   RRDK_ASSERT(call.secured != nullptr && call.secured->context != nullptr && !call.results);
-  const bool sealed = whole && call.answer != Answer::kDrop && seal(call);
+  bool sealed = false;
+  try {
+    sealed = whole && call.answer != Answer::kDrop && seal(call);
+  } catch (const std::bad_alloc&) {
+    call.results.reset();
+  }
   delete std::exchange(call.secured, nullptr);
+  const std::span<Buffer> buffers = call.reply.buffers();
+  for (size_t i = 1; i < buffers.size(); ++i)
+    call.borrower().lend(buffers[i]);
   return sealed;
 }
 
 // The call is kept until the acceptor's thread has looked at its token.
-void Dispatcher::establish(ServedCall& call, const gss::CredentialBody& credential) noexcept {
+void Dispatcher::establish(ServedCall& call, const gss::CredentialBody& credential) {
   const ItemView token = call.args.get_opaque(gss::kLongestToken);
   if (!call.args.at_end()) {
     link_.engine().count_refusal(Refusal::kGssBody);
     return refuse(call, AcceptStat::kGarbageArgs);
   }
-  // Section 5.2.2: NULL, with an empty verifier; a new context has no name yet.
+  // Section 5.2.2: the call is NULL's; a new context has no name yet.
   const bool is_new = credential.control == gss::Control::kInit;
   if (call.header.procedure != 0 || (is_new && credential.handle_length != 0))
     return deny(call, Refusal::kGssCredential, AuthStat::kBadCred);

@@ -114,13 +114,32 @@ TEST(Contexts, AreRefusedForNonsense) {
 TEST(Contexts, TheOldestMakesSpace) {
   Tokens tokens({.service = {}, .key_table = {}, .max_contexts = 3});
   std::vector<Handle> handles;
-  for (int i = 0; i != 5; ++i) {
+  for (int i = 0; i != 6; ++i) {
     GssCaller caller;
     handles.push_back(tokens.establish(caller));
+    tokens.contexts.note_use(*tokens.contexts.find(handles.back()));
   }
-  EXPECT_EQ(tokens.contexts.stats().contexts, 3u);
+  // The last one was used only when it had been kept.
+  EXPECT_EQ(tokens.contexts.stats().contexts, 4u);
   EXPECT_EQ(tokens.contexts.stats().evicted, 2u);
   EXPECT_NE(tokens.contexts.find(handles.back()), nullptr);
+}
+
+// A token that was recorded makes contexts when it is sent again; its sender does not have their
+// key.
+TEST(Contexts, ThatAreNotUsedTakeNoPlaceOfOthers) {
+  Tokens tokens({.service = {}, .key_table = {}, .max_contexts = 3, .max_unfinished = 5});
+  GssCaller honest;
+  const Handle used = tokens.establish(honest);
+  tokens.contexts.note_use(*tokens.contexts.find(used));
+  GssCaller other;
+  const Bytes recorded = other.begin();
+  for (int i = 0; i != 40; ++i) {
+    ASSERT_TRUE(tokens.give(recorded));
+    EXPECT_EQ(tokens.take()->major, uint32_t{GSS_S_COMPLETE});
+  }
+  EXPECT_NE(tokens.contexts.find(used), nullptr);
+  EXPECT_LE(tokens.contexts.stats().contexts, 6u);
 }
 
 TEST(Contexts, EndWhenTheirCallerSaysSo) {

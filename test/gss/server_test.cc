@@ -37,9 +37,10 @@ constexpr Procedure kSecured[] = {{kEcho, loopback::echo},
 
 class Secured : public testing::Test {
  protected:
-  void start(Acceptance accepts = kAcceptAny) {
+  void start(Acceptance accepts = kAcceptAny, uint32_t max_protected_bytes = 1u << 20) {
     GssAcceptorOptions keys;
     keys.service = "nfs@localhost";
+    keys.max_protected_bytes = max_protected_bytes;
     acceptor = GssAcceptor::create(keys).value();
     ServerOptions options;
     options.gss = acceptor.get();
@@ -234,6 +235,29 @@ TEST_P(SecuredServer, TakesLongCallsAndGivesLongReplies) {
   const Answer answer = take_apart(caller, 1, words);
   ASSERT_TRUE(answer.success() && answer.verified);
   EXPECT_EQ(caller.open(answer.results, GetParam(), 1), opaque(text));
+}
+
+// A poll core that decrypts much serves no one else meanwhile.
+TEST_P(SecuredServer, ProtectsNoMoreThanItsLimit) {
+  if (GetParam() == Protection::kNone)
+    return;  // nothing is protected
+  start(kAcceptAny, 1024);
+  GssCaller caller;
+  establish(caller);
+  EXPECT_TRUE(call(caller, kEcho, opaque(Bytes(700)), GetParam()).success());
+  EXPECT_TRUE(
+      call(caller, kEcho, opaque(Bytes(1100)), GetParam()).refused(AcceptStat::kGarbageArgs));
+  EXPECT_TRUE(call(caller, kRead, {0, 0, 1100}, GetParam()).refused(AcceptStat::kSystemErr));
+  EXPECT_TRUE(call(caller, kRead, {0, 0, 900}, GetParam()).success());
+}
+
+// The Server keeps what it needs of its acceptor.
+TEST_P(SecuredServer, MayOutliveItsAcceptor) {
+  start();
+  acceptor.reset();
+  GssCaller caller;
+  establish(caller);
+  EXPECT_TRUE(call(caller, 0, {}, GetParam()).success());
 }
 
 // Shows: GSS-ERR-01

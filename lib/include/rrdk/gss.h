@@ -119,10 +119,17 @@ struct GssAcceptorOptions {
   /**
    * At least 1. Tokens, of up to 64 KiB each, that wait for the acceptor's thread: a further one is
    * answered SYSTEM_ERR, as is a fifth one of the same connection (Refusal::kGssBusy). Also the
-   * number of contexts that wait for their next token: a further one takes the place of the oldest.
-   * Both kinds come from peers that have proven nothing.
+   * number of contexts that wait for their next token, and of complete ones whose callers have
+   * signed no call yet: a further one takes the place of the oldest. All of these come from peers
+   * that have proven nothing: a recorded token, sent again, makes such a context, too.
    */
   uint32_t max_unfinished = 64;
+  /**
+   * The largest body that is checked, decrypted or protected, in bytes: a poll core does nothing
+   * else for that long. Larger arguments are answered GARBAGE_ARGS, larger results SYSTEM_ERR. At
+   * least 1024; the default is a mebibyte of data and 64 KiB.
+   */
+  uint32_t max_protected_bytes = 1'114'112;
   Reserved<8> reserved = {};  ///< spare bytes for later releases
 };
 
@@ -154,16 +161,15 @@ class GssAcceptor {
    * Finds the keys and starts the thread. `options` is copied. Reads files, so not in a handler.
    *
    * Errors: kNotFound (the key table does not exist or cannot be read, or has no key of that
-   * service; the message has Kerberos' own words), kInvalidArgument (max_contexts or max_unfinished
-   * is 0, or Kerberos cannot read the name of `service`), kUnsupported (no MIT Kerberos of 1.19 or
+   * service; the message has Kerberos' own words), kInvalidArgument (a limit that is too small,
+   * or Kerberos cannot read the name of `service`), kUnsupported (no MIT Kerberos of 1.19 or
    * later), kSystem (no thread).
    */
   [[nodiscard]] static Result<std::unique_ptr<GssAcceptor>> create(
       const GssAcceptorOptions& options);
   /**
-   * Waits for tokens that are being checked: not in a handler or callback. Destroy the Servers that
-   * use it first; if a ~Server() had to leave calls unanswered, which it logs, keep the acceptor
-   * until they have been answered.
+   * May be destroyed before the Servers that use it, which keep its contexts until they have ended.
+   * The last of them waits for tokens that are being checked.
    */
   ~GssAcceptor();
   GssAcceptor(const GssAcceptor&) = delete;
@@ -174,9 +180,9 @@ class GssAcceptor {
 
  private:
   friend struct Internals;
-  gss::Contexts& impl() noexcept { return *contexts_; }
-  explicit GssAcceptor(std::unique_ptr<gss::Contexts> contexts);
-  std::unique_ptr<gss::Contexts> contexts_;
+  const std::shared_ptr<gss::Contexts>& impl() noexcept { return contexts_; }
+  explicit GssAcceptor(std::shared_ptr<gss::Contexts> contexts);
+  std::shared_ptr<gss::Contexts> contexts_;
 };
 
 }  // namespace rrdk

@@ -11,8 +11,7 @@
  * changed, while calls are served: poll cores and workers do not stop for it. To end, drain()
  * finishes the calls in progress, and ~Server() or close_start() closes what remains.
  *
- * Lifetime: Memory > Runtime > Server > ServerCall, BackwardClient, and GssAcceptor > Server;
- * destroy in the opposite order.
+ * Lifetime: Memory > Runtime > Server > ServerCall, BackwardClient; destroy in the opposite order.
  *
  * Threads: stats(), procedures(), limits(), visit(), close(), drain_start() and close_start() may
  * be called from any thread; all other functions and the destructor from one thread at a time.
@@ -335,8 +334,7 @@ struct ServerOptions {
   /** The same for the calls that this server makes to its clients. */
   const CallInterceptor* backward_interceptor = nullptr;
   /**
-   * Verifies the calls that come with RPCSEC_GSS (RFC 2203; rrdk/gss.h). It must outlive the
-   * Server, and ServerCalls that ~Server() left unanswered. It alone demands nothing:
+   * Verifies the calls that come with RPCSEC_GSS (RFC 2203; rrdk/gss.h). It alone demands nothing:
    * Service::accepts says which callers are refused. Null: calls of this flavour are not verified;
    * a service that takes any caller gets them as they came, and must not believe their credentials.
    */
