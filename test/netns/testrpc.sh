@@ -135,6 +135,7 @@ silence() {
   stop_process "$client" 'sport = :20051'
   # One connection has calls in flight, the other one is idle.
   call cut-client "$cut" --connections 2 --active 1
+  await 'calls of cut-client end' has_said cut-client ' [1-9][0-9]* RPC/s'
   ip -n "$far" link set veth0 down
   await 'the client waits for an acknowledgement' timer_runs "$near" 'dport = :20049' 'on|persist'
   await 'the server waits for an acknowledgement' timer_runs "$far" 'sport = :20049' 'on|persist'
