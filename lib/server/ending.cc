@@ -121,16 +121,19 @@ Result<void> Server::Impl::remove_service_start(uint32_t program, uint32_t versi
   return {};
 }
 
+// The look that is to come is a task, too, so that the Impl is not destroyed before.
+void Server::Impl::look_again() {
+  if (!std::exchange(looks_, true))
+    tasks_.fetch_add(1, std::memory_order_relaxed);
+  look_again_.start<&Impl::look>(first_core(), *this);
+}
+
 void Server::Impl::look() {
   look_at_removals();
   look_at_drains();
-  const bool closed = look_at_closes();
-  if (closed && !detached_)
-    return closed_.store(true, std::memory_order_release);  // last: the Impl may be destroyed now
-  if (closed)
+  if (look_at_closes())
     closed_.store(true, std::memory_order_relaxed);
-  if (detached_ && closed_.load(std::memory_order_relaxed) &&
-      tasks_.load(std::memory_order_acquire) == 0) {
+  if (detached_ && closed_.load(std::memory_order_relaxed) && !has_other_tasks()) {
     const bool late = abandoned();
     std::shared_ptr<Impl> ours = std::move(self_);
     ours.reset();  // and this object is destroyed
@@ -139,7 +142,9 @@ void Server::Impl::look() {
     return;
   }
   if (!removals_.empty() || !drains_.empty() || !closes_.empty() || detached_)
-    look_again();
+    return look_again();
+  looks_ = false;
+  tasks_.fetch_sub(1, std::memory_order_release);  // last: the Impl may be destroyed now
 }
 
 void Server::Impl::look_at_removals() {
@@ -153,7 +158,7 @@ void Server::Impl::look_at_removals() {
 }
 
 void Server::Impl::look_at_drains() {
-  if (drains_.empty() || tasks_.load(std::memory_order_acquire) != 0)
+  if (drains_.empty() || has_other_tasks())
     return;
   const uint32_t left = connections_.load(std::memory_order_acquire);
   const uint64_t now = base::Tsc::now_ns();
@@ -181,8 +186,7 @@ void Server::Impl::look_at_drains() {
 // All cores must twice complete what we have queued for them: when the connections have ended, and
 // when nothing refers to the server any more. Returns true if it has closed.
 bool Server::Impl::look_at_closes() {
-  const bool busy = tasks_.load(std::memory_order_acquire) != 0 ||
-                    asides_.load(std::memory_order_acquire) != 0 ||
+  const bool busy = has_other_tasks() || asides_.load(std::memory_order_acquire) != 0 ||
                     connections_.load(std::memory_order_acquire) != 0 ||
                     backward_clients->leaving.load(std::memory_order_acquire) != 0;
   if (closes_.empty() || !drains_.empty() || !removals_.empty() || busy)

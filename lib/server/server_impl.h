@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/assert.h"
 #include "base/log.h"
 #include "engine/connection.h"
 #include "gss/contexts.h"
@@ -239,7 +240,12 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   void look_at_removals();
   void look_at_drains();
   bool look_at_closes();
-  void look_again() { look_again_.start<&Impl::look>(first_core(), *this); }
+  void look_again();
+  // In a look, which is a task itself.
+  bool has_other_tasks() const noexcept {
+    RRDK_ASSERT(looks_);
+    return tasks_.load(std::memory_order_acquire) != 1;
+  }
   void tell(Done done, void* argument) const;
 
   std::mutex listening_mutex_;
@@ -261,6 +267,7 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   std::vector<Drain> drains_;
   std::vector<Close> closes_;
   runtime::LookAgain look_again_;
+  bool looks_ = false;      // it is to come, or in progress
   bool forgotten_ = false;  // by all cores
   bool telling_ = false;    // in the callback of the close
   bool detached_ = false;   // the Server is gone, and has not waited

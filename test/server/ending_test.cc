@@ -239,6 +239,22 @@ TEST_P(Endings, ListeningIsToldWithItsAddress) {
   EXPECT_EQ(late.outcome->error().code, Errc::kShutdown);
 }
 
+// It has closed, and is asked for more before it is destroyed: nothing of it may be left on a core.
+TEST_P(Endings, MoreMayBeAskedOfAServerThatHasClosed) {
+  for (int i = 0; i != 50; ++i) {
+    auto server = Server::create(*world.runtime).value();
+    std::atomic<bool> told = false;
+    server->close_start(
+        [](void* to) {
+          static_cast<std::atomic<bool>*>(to)->store(true, std::memory_order_release);
+        },
+        &told);
+    world.until([&] { return told.load(std::memory_order_acquire); });
+    server->drain_start(0, nullptr, nullptr);
+    server.reset();
+  }
+}
+
 // A handler on a worker, for which the removal waits.
 struct Gate {
   std::atomic<bool> entered = false, open = false, left = false;
