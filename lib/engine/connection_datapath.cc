@@ -273,11 +273,9 @@ void Connection::start_waiting() {
 }
 void Connection::drop(ServedCall& call, const EndReason& why) {
   RRDK_ON_CORE(common_.pool);
-  RRDK_ASSERT(call.state == CallState::kAbove, call.state);
   if (common_.up())  // otherwise it is already lost
     common_.end(why);
-  responder_.drop(call);
-  common_.plain_limit = 0;
+  leave_unanswered(call);
 }
 void Connection::leave_unanswered(ServedCall& call) {
   RRDK_ON_CORE(common_.pool);
