@@ -113,7 +113,7 @@ GssAcceptorStats Contexts::stats() const {
           .destroyed = destroyed_};
 }
 
-// Those who wait when it ends are answered: their calls are in progress until then.
+// Tokens that still wait at the end are answered, too: their calls are in progress until then.
 void Contexts::run() {
   sigset_t all;
   sigfillset(&all);
@@ -137,7 +137,7 @@ void Contexts::run() {
   }
 }
 
-// The context to which the token belongs; null: there is no such one.
+// Returns the context to which the token belongs; null if it does not exist.
 ContextRef Contexts::begin(const Establishment& establishment) {
   if (establishment.control == Control::kInit) {
     auto context = std::make_shared<AcceptedContext>();
@@ -198,7 +198,8 @@ void Contexts::keep(ContextRef context) {
     make_space();
 }
 
-// Forgets those whose time is over; if there are none, the one that was not used for longest.
+// Forgets the contexts whose tickets have ended. If no ticket has, it forgets the context that was
+// used least recently.
 void Contexts::make_space() {
   const uint64_t now = now_s();
   std::vector<Handle> over;

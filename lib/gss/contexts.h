@@ -119,7 +119,7 @@ class Contexts {
   std::deque<std::unique_ptr<Establishment>> queue_;  // under queue_mutex_
   bool ends_ = false;                                 // under queue_mutex_
 
-  std::atomic<size_t> used_ = 0;  // those in the table that are kUsed
+  std::atomic<int64_t> used_ = 0;  // those in the table that are kUsed
   std::atomic<uint64_t> established_ = 0, refused_ = 0, expired_ = 0, evicted_ = 0, destroyed_ = 0;
   std::thread thread_;
 };

@@ -1,7 +1,6 @@
 #include "gss/kerberos.h"
 
 #include <dlfcn.h>
-#include <gssapi/gssapi_ext.h>
 
 #include <algorithm>
 #include <ctime>
@@ -31,8 +30,9 @@ struct Library {
 #define RRDK_GSS_DECLARE(function) decltype(&::function) function = nullptr;
   RRDK_GSS_FUNCTIONS(RRDK_GSS_DECLARE)
 #undef RRDK_GSS_DECLARE
-  gss_OID service_name = nullptr;  // GSS_C_NT_HOSTBASED_SERVICE
-  std::string lacks;               // why it is of no use; empty: it is complete
+  gss_OID service_name = nullptr;  // GSS_C_NT_HOSTBASED_SERVICE: "nfs@host"
+  gss_OID user_name = nullptr;     // GSS_C_NT_USER_NAME
+  std::string lacks;               // why it cannot be used; empty: it is complete
 };
 
 namespace {
@@ -57,11 +57,13 @@ Library load() {
   library.function = reinterpret_cast<decltype(&::function)>(dlsym(handle, #function)); \
   if (library.function == nullptr)                                                      \
     library.lacks =                                                                     \
-        std::string(kFile) + " has no " #function "; RPCSEC_GSS needs MIT Kerberos 1.19";
+        std::string(kFile) + " has no " #function "; RPCSEC_GSS needs a newer MIT Kerberos";
   RRDK_GSS_FUNCTIONS(RRDK_GSS_FIND)
 #undef RRDK_GSS_FIND
   if (const auto* const name = static_cast<gss_OID*>(dlsym(handle, "GSS_C_NT_HOSTBASED_SERVICE")))
     library.service_name = *name;
+  if (const auto* const name = static_cast<gss_OID*>(dlsym(handle, "GSS_C_NT_USER_NAME")))
+    library.user_name = *name;
   return library;
 }
 
@@ -118,15 +120,13 @@ class Name {
   Name(const Name&) = delete;
   Name& operator=(const Name&) = delete;
 
-  // An empty text is no name. A name with '@' is one of a service at a host. Errors:
-  // kInvalidArgument.
-  Result<void> import(const std::string& text) {
+  // An empty text leaves it without a name. Errors: kInvalidArgument.
+  Result<void> import(const std::string& text, gss_OID type) {
     if (text.empty())
       return {};
     uint32_t minor = 0;
     gss_buffer_desc bytes = view(std::as_bytes(std::span(text)));
-    const uint32_t major =
-        the_library().gss_import_name(&minor, &bytes, the_library().service_name, &name_);
+    const uint32_t major = the_library().gss_import_name(&minor, &bytes, type, &name_);
     if (GSS_ERROR(major))
       return fail(Errc::kInvalidArgument,
                   "'" + text + "' cannot be a name in Kerberos: " + describe(major, minor));
@@ -153,51 +153,48 @@ gss_buffer_t Token::out() noexcept {
   return &buffer_;
 }
 
+Result<std::shared_ptr<const Identity>> Identity::acquire(gss_name_t name, gss_cred_usage_t usage,
+                                                          gss_const_key_value_set_t store,
+                                                          const std::string& lacks) {
+  std::shared_ptr<Identity> identity(new Identity);
+  uint32_t minor = 0;
+  const uint32_t major =
+      the_library().gss_acquire_cred_from(&minor, name, GSS_C_INDEFINITE, &only_kerberos, usage,
+                                          store, &identity->credential_, nullptr, nullptr);
+  if (GSS_ERROR(major))
+    return fail(Errc::kNotFound, lacks + ": " + describe(major, minor));
+  return identity;
+}
+
 Result<std::shared_ptr<const Identity>> Identity::acceptor(const std::string& service,
                                                            const std::string& key_table) {
-  const Library& library = the_library();
-  if (!library.lacks.empty())
-    return fail(Errc::kUnsupported, library.lacks);
+  if (!the_library().lacks.empty())
+    return fail(Errc::kUnsupported, the_library().lacks);
   Name name;
-  if (auto imported = name.import(service); !imported)
+  if (auto imported = name.import(service, the_library().service_name); !imported)
     return tl::unexpected(imported.error());
-  // Kerberos' own cache of tokens writes to a file for each context. RPCSEC_GSS has no need of it:
+  // Kerberos' own cache of tokens writes to a file for each context. RPCSEC_GSS does not need that:
   // a token that is replayed makes a context whose keys the sender does not have (RFC 2203 section
   // 7.1).
   gss_key_value_element_desc elements[] = {{"rcache", "none:"}, {"keytab", key_table.c_str()}};
   const gss_key_value_set_desc store = {key_table.empty() ? 1u : 2u, elements};
-  std::shared_ptr<Identity> identity(new Identity);
-  uint32_t minor = 0;
-  const uint32_t major =
-      library.gss_acquire_cred_from(&minor, name.get(), GSS_C_INDEFINITE, &only_kerberos,
-                                    GSS_C_ACCEPT, &store, &identity->credential_, nullptr, nullptr);
-  if (!GSS_ERROR(major))
-    return identity;
-  return fail(Errc::kNotFound,
-              "no keys of " + (service.empty() ? "any service" : "'" + service + "'") + " in " +
-                  (key_table.empty() ? "the default key table" : "'" + key_table + "'") + ": " +
-                  describe(major, minor) +
-                  " (KRB5_KTNAME names the default key table; klist -k lists its keys)");
+  return acquire(name.get(), GSS_C_ACCEPT, &store,
+                 "no keys of " + (service.empty() ? "any service" : "'" + service + "'") + " in " +
+                     (key_table.empty() ? "the default key table, which KRB5_KTNAME names"
+                                        : "'" + key_table + "'") +
+                     " (klist -k lists the keys of a table)");
 }
 
 Result<std::shared_ptr<const Identity>> Identity::initiator(const std::string& principal) {
-  const Library& library = the_library();
-  if (!library.lacks.empty())
-    return fail(Errc::kUnsupported, library.lacks);
+  if (!the_library().lacks.empty())
+    return fail(Errc::kUnsupported, the_library().lacks);
   Name name;
-  if (auto imported = name.import(principal); !imported)
+  if (auto imported = name.import(principal, the_library().user_name); !imported)
     return tl::unexpected(imported.error());
-  std::shared_ptr<Identity> identity(new Identity);
-  uint32_t minor = 0;
-  const uint32_t major = library.gss_acquire_cred_from(&minor, name.get(), GSS_C_INDEFINITE,
-                                                       &only_kerberos, GSS_C_INITIATE, nullptr,
-                                                       &identity->credential_, nullptr, nullptr);
-  if (!GSS_ERROR(major))
-    return identity;
-  return fail(Errc::kNotFound,
-              "no ticket" + (principal.empty() ? "" : " of '" + principal + "'") + ": " +
-                  describe(major, minor) +
-                  " (kinit gets one; KRB5CCNAME names the cache, KRB5_CLIENT_KTNAME a key table)");
+  return acquire(
+      name.get(), GSS_C_INITIATE, nullptr,
+      "no ticket" + (principal.empty() ? "" : " of '" + principal + "'") +
+          " (kinit gets one; KRB5CCNAME names the cache, KRB5_CLIENT_KTNAME a key table)");
 }
 
 Identity::~Identity() {
@@ -240,7 +237,7 @@ Step Context::initiate(const Identity& identity, const std::string& target,
   const Library& library = the_library();
   Step step;
   Name name;
-  if (auto imported = name.import(target); !imported) {
+  if (auto imported = name.import(target, library.service_name); !imported) {
     step.error = imported.error().message;
     return step;
   }

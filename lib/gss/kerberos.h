@@ -6,6 +6,7 @@
 #pragma once
 
 #include <gssapi/gssapi.h>
+#include <gssapi/gssapi_ext.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -18,8 +19,6 @@
 #include "rrdk/error.h"
 
 namespace rrdk::gss {
-
-struct Library;  // its functions
 
 // Bytes that the library has allocated.
 class Token {
@@ -47,9 +46,9 @@ class Identity {
   // kNotFound (no such table, or no key of that service in it), kUnsupported (no Kerberos here).
   static Result<std::shared_ptr<const Identity>> acceptor(const std::string& service,
                                                           const std::string& key_table);
-  // Initiates contexts for `principal`, out of the caches of tickets and the key tables that the
-  // environment names (KRB5CCNAME, KRB5_CLIENT_KTNAME). Empty: the default one. Errors: kNotFound
-  // (no ticket and no key), kUnsupported.
+  // Initiates contexts for `principal`, such as "alice" or "alice@EXAMPLE.ORG", out of the caches
+  // of tickets and the key tables that the environment names (KRB5CCNAME, KRB5_CLIENT_KTNAME).
+  // Empty: the default one. Errors: kNotFound (no ticket and no key), kUnsupported.
   static Result<std::shared_ptr<const Identity>> initiator(const std::string& principal);
   ~Identity();
   Identity(const Identity&) = delete;
@@ -59,6 +58,9 @@ class Identity {
 
  private:
   Identity() = default;
+  static Result<std::shared_ptr<const Identity>> acquire(gss_name_t name, gss_cred_usage_t usage,
+                                                         gss_const_key_value_set_t store,
+                                                         const std::string& lacks);
   gss_cred_id_t credential_ = GSS_C_NO_CREDENTIAL;
 };
 
@@ -72,8 +74,8 @@ struct Step {
   bool goes_on() const noexcept { return major == GSS_S_CONTINUE_NEEDED; }
 };
 
-// A security context. Any thread; one at a time uses it, since the library keeps derived keys in
-// it, and the others wait for the length of one checksum or cipher.
+// A security context. Any thread. Its users take turns, since the library keeps derived keys in
+// it: a thread may wait for as long as one checksum or cipher takes.
 class Context {
  public:
   Context() = default;
@@ -93,8 +95,7 @@ class Context {
   const std::string& peer() const noexcept { return peer_; }
   uint64_t ends_at() const noexcept { return ends_at_; }
 
-  // False: the library refused. `message` and `sealed` come from the peer; what is returned was
-  // checked.
+  // Each returns false if the library refuses, for example what a peer has changed.
   bool sign(std::span<const std::byte> message, Token& checksum) noexcept;
   bool verify(std::span<const std::byte> message, std::span<const std::byte> checksum) noexcept;
   bool wrap(std::span<const std::byte> clear, Token& sealed) noexcept;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 
+#include "rrdk/gss.h"
 #include "rrdk/rpc.h"
 #include "rrdk/xdr.h"
 
@@ -15,11 +16,11 @@ namespace rrdk::gss {
 constexpr uint32_t kVersion = 1;                   // RFC 2203 section 5
 constexpr uint32_t kHighestSequence = 0x80000000;  // MAXSEQ, section 5.3.3.1
 
-// Section 5.2.2, rpc_gss_proc_t.
+// Section 5, rpc_gss_proc_t.
 enum class Control : uint32_t { kData = 0, kInit = 1, kContinueInit = 2, kDestroy = 3 };
 
-// Section 5.2.2, rpc_gss_service_t.
-enum class Protection : uint32_t { kNone = 1, kIntegrity = 2, kPrivacy = 3 };
+// Section 5, rpc_gss_service_t.
+using Protection = GssProtection;
 
 // The name of a context at the end that accepted it. Peers may use others of any length; ours have
 // this one.

@@ -399,7 +399,7 @@ CallSecurity ServerCall::security() const noexcept {
   CallSecurity security;
   security.flavor = call_->header.credential.flavor;
   if (const service::SecuredCall* const secured = call_->secured) {
-    security.protection = static_cast<GssProtection>(secured->credential.protection);
+    security.protection = secured->credential.protection;
     security.principal = secured->context->context.peer();
   }
   return security;

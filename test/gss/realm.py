@@ -8,10 +8,10 @@ the program. It needs no root, and touches nothing of the system's Kerberos. The
 
   nfs/localhost    a service; its keys are in the default key table (KRB5_KTNAME)
   other/localhost  a service whose keys are in no table
-  alice, bob       users; their keys are in the table that RRDK_TEST_KEYS names. The default cache
-                   has a ticket of alice
+  alice, bob       users; their keys are in the key table of clients (KRB5_CLIENT_KTNAME). The
+                   caches have a ticket of alice, who is the default
 
-KRB5_CONFIG, KRB5_KTNAME and KRB5CCNAME say where, and RRDK_TEST_REALM is the realm's name.
+KRB5_CONFIG and KRB5CCNAME say where the rest is, and RRDK_TEST_REALM is the realm's name.
 """
 import os
 import signal
@@ -75,8 +75,8 @@ def environment(folder, port):
     write(f"{folder}/krb5.conf", CONFIG.format(realm=REALM, port=port))
     write(f"{folder}/kdc.conf", KDC_CONFIG.format(realm=REALM, port=port, folder=folder))
     return dict(os.environ, KRB5_CONFIG=f"{folder}/krb5.conf", KRB5_KDC_PROFILE=f"{folder}/kdc.conf",
-                KRB5_KTNAME=f"FILE:{folder}/services", KRB5CCNAME=f"FILE:{folder}/cache",
-                KRB5RCACHENAME="none:", RRDK_TEST_REALM=REALM, RRDK_TEST_KEYS=f"{folder}/users",
+                KRB5_KTNAME=f"FILE:{folder}/services", KRB5CCNAME=f"DIR:{folder}/caches",
+                KRB5RCACHENAME="none:", RRDK_TEST_REALM=REALM, KRB5_CLIENT_KTNAME=f"FILE:{folder}/users",
                 PATH=f"{os.environ['PATH']}:/usr/sbin:/sbin")
 
 
@@ -105,6 +105,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="rrdk-realm-") as folder:
         port = free_port()
         env = environment(folder, port)
+        os.mkdir(f"{folder}/caches", 0o700)
         run(["kdb5_util", "create", "-s", "-r", REALM, "-P", "test"], env)
         run(["kadmin.local", "-r", REALM], env, input="\n".join(
             [f"addprinc -randkey {name}" for name in ("nfs/localhost", "other/localhost", "alice", "bob")]

@@ -14,10 +14,8 @@ namespace rrdk::gss {
 namespace {
 
 bool decodes(const Words& words, CredentialBody& to) {
-  static Bytes bytes;
-  bytes = bytes_of(words);
-  static Fragment fragment;
-  fragment = {bytes.data(), static_cast<uint32_t>(bytes.size())};
+  const Bytes bytes = bytes_of(words);
+  const Fragment fragment = {bytes.data(), static_cast<uint32_t>(bytes.size())};
   return decode({AuthFlavor::kRpcsecGss, ItemView({&fragment, 1}, 0, fragment.length)}, to);
 }
 

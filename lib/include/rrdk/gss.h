@@ -32,8 +32,8 @@
  * space that the caller offers and ServerOptions::max_reply; otherwise the answer is SYSTEM_ERR.
  * Ciphers take time on the poll core in proportion to the size.
  *
- * Needs MIT Kerberos 1.19 or later (Debian: libgssapi-krb5-2), which is loaded when a program makes
- * its first GssAcceptor; other programs do not need it. Not in the C and Python APIs yet.
+ * Needs MIT Kerberos (Debian: libgssapi-krb5-2; tested with 1.20), which is loaded when a program
+ * makes its first GssAcceptor; other programs do not need it. Not in the C and Python APIs yet.
  * doc/security.md tells how to get keys.
  */
 #pragma once
@@ -150,8 +150,8 @@ struct GssAcceptorStats {
  * caller, not to a connection: it survives reconnections, and its calls may come on several
  * connections and cores. One acceptor may serve several Servers.
  *
- * Threads: all functions, any thread. New contexts are checked on a thread of its own, since each
- * takes milliseconds and reads files; interceptors and handlers do not see these calls. The
+ * Threads: all functions, any thread. New contexts are checked on a thread of its own, since that
+ * reads files; interceptors and handlers do not see these calls. The
  * checksums and ciphers of calls are computed on the connection's poll core, also if a worker
  * answers, and calls of one context do so one at a time. Must not be used in a child of fork().
  */
@@ -162,8 +162,8 @@ class GssAcceptor {
    *
    * Errors: kNotFound (the key table does not exist or cannot be read, or has no key of that
    * service; the message has Kerberos' own words), kInvalidArgument (a limit that is too small,
-   * or Kerberos cannot read the name of `service`), kUnsupported (no MIT Kerberos of 1.19 or
-   * later), kSystem (no thread).
+   * or Kerberos cannot read the name of `service`), kUnsupported (no MIT Kerberos
+   * here, or one that lacks a function), kSystem (no thread).
    */
   [[nodiscard]] static Result<std::unique_ptr<GssAcceptor>> create(
       const GssAcceptorOptions& options);
