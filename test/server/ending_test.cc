@@ -239,7 +239,7 @@ TEST_P(Endings, ListeningIsToldWithItsAddress) {
   EXPECT_EQ(late.outcome->error().code, Errc::kShutdown);
 }
 
-// It has closed, and is asked for more before it is destroyed: nothing of it may be left on a core.
+// A server that has closed is asked for more and then destroyed: its cores must not refer to it.
 TEST_P(Endings, MoreMayBeAskedOfAServerThatHasClosed) {
   for (int i = 0; i != 50; ++i) {
     auto server = Server::create(*world.runtime).value();

@@ -42,7 +42,7 @@ struct Deeds {
   std::vector<uint32_t> ran;  // the words of kRun and kOwn
   Keeper keeper;
   RegisteredMemory data;  // of kFetch
-  uint32_t pieces = 1;    // of it, from the last to the first
+  uint32_t pieces = 1;    // in which it lies, from the last to the first
   std::shared_ptr<BackwardClient> back;
   std::optional<Call> told;
   CallStatus told_status = CallStatus::kTimeout;
