@@ -96,13 +96,9 @@ void add_called(Collection& to, Runtime& runtime) {
 
 std::vector<Family> families_of(const Stats& stats) {
   std::vector<Family> families;
-  for (const Stats::Value& one : stats.values()) {
-    Family family = family_of(kOwners[static_cast<size_t>(stats.owner())], one);
-    if (!families.empty() && families.back().name == family.name)
-      families.back().samples.push_back(std::move(family.samples.front()));
-    else
-      families.push_back(std::move(family));
-  }
+  Collection collection(families);
+  for (const Stats::Value& one : stats.values())
+    collection.add({family_of(kOwners[static_cast<size_t>(stats.owner())], one)}, {});
   return families;
 }
 
