@@ -161,8 +161,9 @@ class Answers {
         return *made;
       auto text = std::make_shared<const std::string>(packed(*plain->body));
       const bool is_packed = !text->empty();
-      return made_.emplace_back(
-          Answer{content_type, true, is_packed, is_packed ? std::move(text) : plain->body});
+      if (!is_packed)
+        text = plain->body;
+      return made_.emplace_back(Answer{content_type, true, is_packed, std::move(text)});
     } catch (const std::bad_alloc&) {
       return {};
     }

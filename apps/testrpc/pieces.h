@@ -27,7 +27,7 @@ class Pieces {
     for (uint32_t i = 0; i != count_; ++i) {
       const uint32_t length = i + 1 < count_ ? each : static_cast<uint32_t>(at - memory.data);
       at -= length;
-      pieces_[i] = {at, length, memory.region};
+      pieces[i] = {at, length, memory.region};
     }
   }
   // What they hold: the pattern from `offset` on.
@@ -41,18 +41,18 @@ class Pieces {
     std::array<Fragment, kMost> fragments;
     uint32_t length = 0;
     for (uint32_t i = 0; i != count_; ++i) {
-      fragments[i] = {pieces_[i].data, pieces_[i].length};
-      length += pieces_[i].length;
+      fragments[i] = {pieces[i].data, pieces[i].length};
+      length += pieces[i].length;
     }
     return crc32c(ItemView(std::span(fragments).first(count_), 0, length));
   }
   void put(Encoder& out, Ddp ddp) const noexcept { out.put_item(all(), ddp); }
 
  private:
-  std::span<const MemorySpan> all() const noexcept { return std::span(pieces_).first(count_); }
+  std::span<const MemorySpan> all() const noexcept { return std::span(pieces).first(count_); }
 
   uint32_t count_;
-  inline static thread_local std::array<MemorySpan, kMost> pieces_;
+  inline static thread_local std::array<MemorySpan, kMost> pieces;
 };
 
 }  // namespace rrdk::testrpc
