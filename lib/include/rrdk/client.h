@@ -1,7 +1,7 @@
 /**
- * Calls RPC programs over RDMA: asynchronously with a completion callback, or blocking. A Client
- * holds the options, a ClientConnection is one connection to a server, and a Call is an object that
- * the caller uses for one call after another.
+ * Makes RPC calls over RDMA, asynchronously or blocking. A Client holds the options, a
+ * ClientConnection is one connection to a server, and a Call (rrdk/call.h) makes one call after
+ * another on it.
  *
  *   auto client = rrdk::must(rrdk::Client::create(*runtime));
  *   auto connection = rrdk::must(client->connect("shm:/run/perf.sock"));
@@ -14,56 +14,40 @@
  *     rrdk::ItemView data = call.results().get_item(count);
  *   }
  *
- * Order: begin() precedes every submit(). It returns the encoder for the arguments and resets
- * offers, expect_reply(), forbid_ddp(), set_timeout_ms(), set_retransmit() and on_released(); call
- * these between begin() and submit(), since elsewhere they do nothing. What set_credential() has
- * set is kept. submit() sends the call;
- * what is written to the Encoder after it is dropped. In the steady state nothing is allocated or
- * registered.
+ * Order: begin(), then what describes the call, then submit(). begin() returns the encoder for the
+ * arguments. It resets offer(), expect_reply(), forbid_ddp(), set_timeout_ms(), set_retransmit()
+ * and on_released(), which have an effect only between begin() and submit(). A credential that
+ * set_credential() has set stays. What is written to the encoder after submit() is dropped.
  *
  * Completion: every submitted call ends exactly once, in its callback, with a CallStatus. Its
- * deadline counts from submit(), across reconnections. cancel() works at any time.
+ * deadline counts from submit(), across reconnections. cancel() works at any time. In the steady
+ * state calls allocate and register nothing.
  *
- * Lifetime: Memory > Runtime > ClientConnection; destroy in the opposite order. The Client may be
- * destroyed before its connections. A Call may be used only while its connection exists, and must
- * be destroyed before its Memory, to which the buffers of the last reply belong. After its
- * connection is gone, a Call can only be destroyed or asked for status(); begin() and submit() are
- * refused with a log line.
+ * Lifetime: destroy Calls and connections before the Runtime, and the Runtime before the Memory.
+ * The Client may be destroyed before its connections. A Call that is not in flight may outlive its
+ * connection, but not the Memory, to which the buffers of its last reply belong. It can then only
+ * be destroyed or asked for status(); begin() and submit() are refused with a log line.
+ *
+ * Threads: any thread may use a Client or a ClientConnection, except that add_service() and
+ * destructors are for one thread at a time. begin(), set_credential(), offer() and submit() of a
+ * Call may be called from any thread, but by one at a time. On the connection's own poll core (in a
+ * callback, or where an embedded Runtime is polled) submit() is a direct call; from other threads
+ * it goes through a ring.
+ *
+ * Callbacks run on the connection's poll core, one at a time, and never within submit() or
+ * cancel(). They may begin, submit, cancel or destroy any Call of that core, destroy a
+ * ClientConnection of that core, and use every function that does not wait. They must not throw,
+ * block, connect() or poll. The same holds for handlers that run on a poll core.
  *
  * Errors: a lost connection ends its calls with kConnectionLost, and stays lost unless
- * ClientOptions::reconnect is enabled. Calls submitted later end in the same way within about a
- * millisecond, so that a program which submits again in the callback does not spin.
- * doc/guide-deadlines.md says what happens to each call when a connection breaks and which calls
+ * ClientOptions::reconnect is enabled. Calls submitted later end in the same way, after about a
+ * millisecond, so a program that submits again in the callback does not spin.
+ * doc/guide-deadlines.md says what happens to each call when a connection breaks, and which calls
  * are sent again.
  *
- * Threads: connect(), connect_start(), close_start(), drain_start(), state(), error(),
- * reconnecting() and stats() may be called from any thread; add_service() and destructors from one
- * thread at a time. begin(), set_credential(), offer() and submit() may be called from any thread,
- * but by one at a time for each Call. submit() is a direct call on the connection's own poll core
- * (in a callback, or where an embedded Runtime is polled); from other threads it goes through a
- * ring.
- *
- * Callbacks run on the connection's poll core, during a pass, one at a time, and never within
- * submit() or cancel(). They may begin, submit, cancel or destroy any Call of the same poll core,
- * use every function that does not wait, and destroy a ClientConnection of the same poll core. They
- * must not throw, block, connect() or poll. The same limits apply to handlers that run on a poll
- * core.
- *
- * Waiting: no function has to wait; connect_start(), drain_start() and close_start() return at
- * once, and ConnectOptions::on_state reports progress. A function that waits for a poll core which
- * no thread polls returns only when one does; after five seconds it is logged. A reactor with one
- * thread uses only what does not wait:
- *
- *   void on_state(rrdk::ClientConnection& connection, rrdk::ConnectionState state,
- *                 const rrdk::Error* reason, void* site) {
- *     if (state == rrdk::ConnectionState::kClosed)
- *       static_cast<Site*>(site)->forget(connection, *reason);      // may destroy it
- *   }
- *   auto connection = rrdk::must(client->connect_start(uri, {.on_state = on_state,
- *                                                            .argument = &site}));
- *   first_call.submit(...);                        // waits until the connection is up
- *   while (!stop)
- *     if (runtime->poll() == 0) other_work();
+ * Waiting: a program need not wait. connect_start() (which has an example), drain_start() and
+ * close_start() return at once, and ConnectOptions::on_state reports progress. "Waiting" in
+ * rrdk/runtime.h says what functions that wait need.
  */
 #pragma once
 
@@ -279,8 +263,8 @@ struct ConnectOptions {
 };
 
 /**
- * A connection to one server, on one poll core. With reconnection it outlives each transport
- * connection.
+ * A connection to one server, on one poll core, through which Calls are made (rrdk/call.h). With
+ * ClientOptions::reconnect it outlives each transport connection.
  */
 class ClientConnection : public Caller {
  public:
@@ -362,6 +346,10 @@ class ClientConnection : public Caller {
   const Impl& impl() const noexcept;
 };
 
+/**
+ * Connects to servers, with one set of options for all its connections. It can also offer services
+ * to these servers (add_service()).
+ */
 class Client {
  public:
   /**
@@ -414,7 +402,18 @@ class Client {
    * Starts to connect to an address, and returns at once. The connection can be used immediately:
    * calls wait for it, at most until their deadlines, and end with kConnectionLost if it cannot be
    * established. state() and ConnectOptions::on_state report progress. The destructor or
-   * close_start() cancels the attempt at any time.
+   * close_start() cancels the attempt at any time. In a reactor with one thread:
+   *
+   *   void on_state(rrdk::ClientConnection& connection, rrdk::ConnectionState state,
+   *                 const rrdk::Error* reason, void* site) {
+   *     if (state == rrdk::ConnectionState::kClosed)
+   *       static_cast<Site*>(site)->forget(connection, *reason);      // may destroy it
+   *   }
+   *   auto connection = rrdk::must(client->connect_start(uri, {.on_state = on_state,
+   *                                                            .argument = &site}));
+   *   first_call.submit(...);                        // waits until the connection is up
+   *   while (!stop)
+   *     if (runtime->poll() == 0) other_work();
    *
    * An address is a URI whose scheme names a driver (Server::listen() returns the address for its
    * own host):

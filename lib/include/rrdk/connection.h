@@ -1,11 +1,14 @@
 /**
- * What a program can learn about a connection, at either end: its peer, its state and numbers, and
- * why it ended. A server gets it from ServerConnection (rrdk/service.h) and Server::visit(), a
- * client from ClientConnection::info().
+ * What a program can learn about a connection, at either end: its peer, its numbers, and why it
+ * ended. A server gets this from ServerConnection (rrdk/service.h), Server::visit() and
+ * ServerOptions::on_close, a client from ClientConnection::info().
  *
  *   rrdk::ConnectionInfo info = call.connection().info();
  *   std::printf("%" PRIu64 " %s: %" PRIu64 " calls\n", info.id, info.peer.to_string().c_str(),
  *               info.calls);
+ *
+ * Lifetime: all types here are plain values, which stay as they are when the connection goes on or
+ * ends.
  */
 #pragma once
 
@@ -39,8 +42,8 @@ struct ProcessIdentity {
 };
 
 /**
- * The other end of a connection. Everything here comes from the kernel or the network, nothing from
- * the peer itself. A plain value.
+ * The other end of a connection, as the kernel or the network reports it: nothing here is what the
+ * peer says of itself.
  */
 struct Peer {
   /** The scheme of its addresses: "shm", "iwarp" or "verbs". Empty if there is no connection. */
@@ -73,14 +76,15 @@ enum class EndedBy : uint8_t {
 const char* to_string(EndedBy by) noexcept;
 
 /**
- * Why a connection, or an attempt to connect, ended. The first cause counts; its consequences, such
- * as a failing queue pair, change nothing. The same value is in ConnectionInfo, is passed to
- * ServerOptions::on_close, and is logged (to_string()). Counter::kEndedByPeer and those beside it
- * count connections that had been established.
+ * Why a connection, or an attempt to connect, ended. The same value is in ConnectionInfo, is passed
+ * to ServerOptions::on_close, and is logged.
  *
  *   void on_close(rrdk::ServerConnection& connection, const rrdk::Ending& ending, void*) {
  *     std::printf("%s: %s\n", connection.peer().to_string().c_str(), ending.to_string().c_str());
  *   }
+ *
+ * It is the first cause that counts: consequences, such as a failing queue pair, change nothing.
+ * Counter::kEndedByPeer and those beside it count connections that had been established.
  */
 struct Ending {
   EndedBy by = EndedBy::kNobody;
@@ -100,8 +104,9 @@ struct Ending {
 };
 
 /**
- * A snapshot of a connection. Numbers are of this connection alone, since it was made, and in the
- * direction from client to server except `calls_rejected`; replies never exceed calls.
+ * A snapshot of a connection. Its numbers count this connection alone, since it was made. They are
+ * about calls from the client to the server, except `calls_rejected`, which counts what this end
+ * rejected. There are never more replies than calls.
  */
 struct ConnectionInfo {
   uint64_t id = 0;  ///< never reused in this process; also in ExtensionPeer. 0: no connection

@@ -1,8 +1,7 @@
 /**
- * RPCSEC_GSS (RFC 2203) with Kerberos version 5: callers prove who they are, and arguments and
- * results are protected. At a server, a GssAcceptor verifies such calls, and Service::accepts says
- * which calls are demanded; an acceptor alone demands nothing. Clients of this library cannot make
- * such calls yet.
+ * RPCSEC_GSS (RFC 2203) with Kerberos version 5, at a server: callers prove who they are, and
+ * arguments and results are protected. A GssAcceptor verifies such calls, and Service::accepts says
+ * which calls a service takes. Clients of this library cannot make such calls yet.
  *
  *   rrdk::GssAcceptorOptions keys;
  *   keys.service = "nfs@server.example.org";
@@ -18,8 +17,8 @@
  *     ...
  *   }
  *
- * What each protection gives (RFC 2203 sections 5.3.1 and 5.3.2), and what it means for RDMA (RFC
- * 8166 section 8.2.2):
+ * Protection: the caller chooses one for each call (RFC 2203 sections 5.3.1 and 5.3.2). It decides
+ * how data moves (RFC 8166 section 8.2.2):
  *
  *   kNone        the header of each call is signed, so the caller is who it says, and no call can
  *                be replayed. Data can be read and changed on its way. Items move by RDMA as usual.
@@ -27,14 +26,18 @@
  *                its own.
  *   kPrivacy     as kIntegrity, and they are encrypted.
  *
+ * Demands: an acceptor alone refuses nothing; without Service::accepts, calls without Kerberos are
+ * served as well. doc/security.md tells how to get keys.
+ *
  * Handlers are the same in all cases. With kIntegrity and kPrivacy arguments and results are
- * copied, so put_item() saves nothing. A reply grows by what the protection adds, and must fit the
- * space that the caller offers and ServerOptions::max_reply; otherwise the answer is SYSTEM_ERR.
- * Ciphers take time on the poll core in proportion to the size.
+ * copied, so put_item() saves nothing, and ciphers take time on the poll core in proportion to the
+ * size.
+ *
+ * Errors: a reply grows by what the protection adds. If it does not fit the space that the caller
+ * offers, or ServerOptions::max_reply, the answer is SYSTEM_ERR.
  *
  * Needs MIT Kerberos (Debian: libgssapi-krb5-2; tested with 1.20), which is loaded when a program
  * makes its first GssAcceptor; other programs do not need it. Not in the C and Python APIs yet.
- * doc/security.md tells how to get keys.
  */
 #pragma once
 
@@ -150,10 +153,10 @@ struct GssAcceptorStats {
  * caller, not to a connection: it survives reconnections, and its calls may come on several
  * connections and cores. One acceptor may serve several Servers.
  *
- * Threads: all functions, any thread. New contexts are checked on a thread of its own, since that
- * reads files; interceptors and handlers do not see these calls. The
- * checksums and ciphers of calls are computed on the connection's poll core, also if a worker
- * answers, and calls of one context do so one at a time. Must not be used in a child of fork().
+ * Threads: all functions may be called from any thread, but not in a child of fork(). New contexts
+ * are checked on the acceptor's own thread, since that reads files; interceptors and handlers do
+ * not see these calls. Checksums and ciphers are computed on the connection's poll core, even if a
+ * worker answers, for one call of a context at a time.
  */
 class GssAcceptor {
  public:

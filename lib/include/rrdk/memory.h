@@ -6,28 +6,26 @@
  *   rrdk::Buffer b = memory->get(1000);      // 4096 bytes of capacity
  *   if (!b) ...;                             // exhausted: never blocks, never throws
  *
- * Budget: memory is taken only when it is needed. One arena per NUMA node grows in at most eight
- * extents, of hugepages if the system has them and otherwise of ordinary pages (logged once). Size
- * classes take slabs of buffers from the arena and give them back, and each core has a cache in
- * front of each class. doc/guide-cores-and-memory.md says how much a program needs.
+ * Budget: memory is taken only when it is needed. Buffers come in size classes; a class that runs
+ * empty takes more from the budget, and gives it back when others need it. Pages are hugepages if
+ * the system has them, otherwise ordinary ones (logged once). doc/guide-cores-and-memory.md says
+ * how much a program needs.
  *
- * Registration: a driver registers an extent once, when it appears; no buffer is registered by
- * itself. Registration alone gives a peer no access: that takes a remote key, which the transport
- * makes for one buffer and one call.
+ * Registration: memory is registered in a few large extents, when they are added; no buffer is
+ * registered by itself. Registration alone gives a peer no access: that takes a remote key, which
+ * the transport makes for one buffer and one call.
  *
- * Lifetime: a Buffer is a move-only handle; destroying it returns it to its pool. EAL > Memory >
- * Runtime, with its Servers, Clients and calls (rrdk/runtime.h); destroy in the opposite order. All
- * Buffers and RegisteredMemory must be gone before their Memory is destroyed, which audits the
- * pools and logs an error that names every class with missing buffers. Destroying a Memory too
- * early is logged as an error; it then lives on until the last Runtime on it is gone, or for good
- * if buffers or registered memory are still held.
+ * Lifetime: a Buffer is a move-only handle, which returns the buffer to its pool when it is
+ * destroyed. Destroy all Buffers and RegisteredMemory, and the Runtime (rrdk/runtime.h), before
+ * their Memory; EAL must outlive it.
  *
- * Threads: create(), allocate(), adopt(), and destroying a Memory or RegisteredMemory are for one
- * thread at a time (the control path). get() and Buffer's destructor may be called from any thread.
- * They are fast on threads with a cache, which are those of the Runtime and those that called
- * rrdk::register_thread(). A get() that finds an elastic class empty lets it grow, under a lock: it
- * fills at most 2 MiB of pages (or the pages of one buffer, if that is larger), and occasionally
- * makes an extent.
+ * Threads: get() and Buffer's destructor may be called from any thread. They are fast on threads
+ * with a cache: those of the Runtime, and those that called rrdk::register_thread(). create(),
+ * allocate(), adopt(), and destroying a Memory or RegisteredMemory are for one thread at a time.
+ *
+ * Errors: a get() that finds nothing returns an empty Buffer. ~Memory() logs an error that names
+ * every class with missing buffers. A Memory that is destroyed too early logs an error and lives on
+ * until the last Runtime on it is gone, or for good if buffers or registered memory are still held.
  */
 #pragma once
 
@@ -230,6 +228,7 @@ struct PoolAudit {
   Reserved<8> reserved = {};  ///< spare bytes for later releases
 };
 
+/** Pools of buffers, and registered memory; see the top of this header. */
 class Memory {
  public:
   /**
@@ -255,6 +254,9 @@ class Memory {
    * Returns a buffer of at least `size` bytes from the smallest class that has one, on the caller's
    * NUMA node if that has an arena. Returns an empty Buffer if all classes of that size are
    * exhausted, or no class is that large.
+   *
+   * If it finds an elastic class empty, the class grows, under a lock: it fills at most 2 MiB of
+   * pages (or the pages of one buffer, if that is larger), and occasionally makes an extent.
    */
   [[nodiscard]] Buffer get(uint32_t size) noexcept;
   /**

@@ -9,33 +9,35 @@
  *
  * Modes: a connection stays on its poll core for life. The same code runs in three modes:
  *
- *   - dedicated: RuntimeOptions::poll_cpus lists CPUs; each gets a pinned thread. With
- *     worker_cpus, procedures declared Dispatch::kWorker run on worker threads, reached through
- *     bounded lock-free rings.
- *   - run-to-completion: as dedicated, without worker_cpus; handlers run on the poll core.
- *   - embedded: poll_cpus is empty, and the application's own reactor calls poll() repeatedly (an
- *     SPDK poller, say). No poll thread is started.
+ *   - run-to-completion: RuntimeOptions::poll_cpus lists CPUs; each gets a pinned thread, which
+ *     runs the handlers, too.
+ *   - dedicated: as before, but with worker_cpus. Procedures declared Dispatch::kWorker run on
+ *     worker threads, reached through bounded lock-free rings.
+ *   - embedded: poll_cpus is empty, and no poll thread is started. The application's own reactor
+ *     (an SPDK poller, say) calls poll() repeatedly.
  *
- * Lifetime: Memory > Runtime > Server > ServerCall; Runtime > Client; Runtime > ClientConnection;
- * Runtime > Timer; Memory > Call; Runtime, Server and ClientConnection > Telemetry. The left of
- * each must outlive the right: destroy in the opposite order, after answering every ServerCall that
- * was kept. A Client may be destroyed before its connections, and a Call that is not in flight
- * after its connection. Buffers and RegisteredMemory must be gone before their Memory. Any other
- * order is logged as an error, and what is destroyed too early lives on until nothing uses it: a
- * Runtime's threads, for instance, until its last Server is gone. Timers and Telemetry are not
- * checked in this way.
+ * Lifetime: destroy in this order, after answering every ServerCall that was kept:
  *
- * Threads: create(), start-up and destruction belong on one thread. poll(core) must always be
- * called by the same thread for one core. All else may be called from any thread. Besides poll
- * cores (rrdk-poll-N) and workers (rrdk-work-N) the library has a few threads that mostly sleep;
- * doc/guide-cores-and-memory.md lists them, and says what programs that use liburcu must observe.
- * RRDK's threads block every signal except those that a thread's own fault raises (SIGSEGV and the
- * like), so that signals reach the application's threads. For fork() see rrdk/eal.h.
+ *   1. Telemetry, Timers and Calls
+ *   2. Servers, ClientConnections and Clients
+ *   3. the Runtime
+ *   4. Buffers and RegisteredMemory
+ *   5. the Memory
  *
- * Waiting: what may take long comes in two forms. One does not wait: it returns at once, takes less
- * than a millisecond, and reports the end by a callback on a poll core, during a pass. It may be
- * used anywhere, in callbacks and handlers too. What it starts is done in passes, a little in each
- * (Runtime::poll()). The other is built on it, and waits:
+ * A Client may also go before its connections, a Call that is not in flight at any time before the
+ * Memory, and Buffers and RegisteredMemory that nothing uses likewise. Any other order is logged as
+ * an error, and what is destroyed too early lives on until nothing uses it: a Runtime's threads,
+ * for instance, until its last Server is gone. Timers and Telemetry are not checked in this way.
+ *
+ * Threads: create and destroy a Runtime on one thread. For each core, always the same thread must
+ * call poll(). All else may be called from any thread. The library has a few more threads, which
+ * mostly sleep; doc/guide-cores-and-memory.md lists them, and has rules for programs that use
+ * liburcu. RRDK's threads block all signals except those of a thread's own fault (SIGSEGV and the
+ * like), so signals reach the application's threads. For fork() see rrdk/eal.h.
+ *
+ * Waiting: what may take long comes in two forms. One does not wait: it returns in less than a
+ * millisecond, may be used anywhere, in callbacks and handlers too, and reports the end by a
+ * callback on a poll core. The other is built on it, and waits:
  *
  *   does not wait                             waits
  *   Client::connect_start()                   connect()
@@ -56,12 +58,12 @@
  * Set-up has only the form that waits: ensure_eal(), Memory::create(), allocate() and adopt(),
  * Runtime::create() and its destructor, and Telemetry's.
  *
- * A function that waits must not be called from a handler or callback. The thread that last polled
- * a core polls it while it waits; so does any thread if that one has ended, or if the core was
- * never polled. Other threads only wait: forever if no thread polls, but in destructors at most 5
- * seconds. After that an error in the log names what was waited for, and what is destroyed lives on
- * internally until it can be freed; the Runtime must live and be polled until then. Any wait of 5 s
- * for a core is logged as an error.
+ * A function that waits must not be called from a handler or callback. If the core that it waits
+ * for is embedded, the thread that last polled the core polls it meanwhile; so does any thread if
+ * that one has ended, or if the core was never polled. Other threads only wait: forever if no
+ * thread polls, but in destructors at most 5 seconds. What is then destroyed lives on internally
+ * until it can be freed, and the Runtime must live and be polled until then. Any wait of 5 seconds
+ * for a core is logged as an error, which names what was waited for.
  */
 #pragma once
 
@@ -123,6 +125,7 @@ struct RuntimeOptions {
   Reserved<8> reserved = {};  ///< spare bytes for later releases
 };
 
+/** Poll cores and workers; see the top of this header. */
 class Runtime {
  public:
   /**

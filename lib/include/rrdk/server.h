@@ -1,31 +1,32 @@
 /**
- * Serves RPC programs: a Server has services (rrdk/service.h), listens on addresses, and answers
- * the calls of the clients that connect. This header also has the limits on what clients may use,
- * the duplicate request cache, and calls from a server to its clients.
+ * Serves RPC programs. A Server has services (rrdk/service.h), listens on addresses, and answers
+ * the calls of the clients that connect.
  *
  *   auto server = rrdk::must(rrdk::Server::create(*runtime));
  *   rrdk::must(server->add_service({.binding = &kBinding, .procedures = kProcedures}));
  *   std::string uri = rrdk::must(server->listen("shm:/run/perf.sock"));
  *
- * Order: add_service() before or after listen(). Services can be added and removed, and limits
- * changed, while calls are served: poll cores and workers do not stop for it. To end, drain()
- * finishes the calls in progress, and ~Server() or close_start() closes what remains.
+ * ServerOptions limits what clients may use. ReplayOptions is about calls that must not run twice,
+ * and BackwardClient about calls from the server to its clients.
  *
- * Lifetime: Memory > Runtime > Server > ServerCall, BackwardClient; destroy in the opposite order.
+ * Order: create(), add_service(), listen(). While calls are served, services can be added and
+ * removed, and limits changed; poll cores and workers do not stop for it. At the end drain() lets
+ * the calls in progress finish, and ~Server() or close_start() closes what remains.
+ *
+ * Lifetime: destroy the Server before its Runtime. Before that, answer the ServerCalls that
+ * handlers have kept, and release the BackwardClients.
  *
  * Threads: stats(), procedures(), limits(), visit(), close(), drain_start() and close_start() may
  * be called from any thread; all other functions and the destructor from one thread at a time.
- * Functions that wait (see "Waiting" in rrdk/runtime.h) must not be called from handlers or
- * callbacks.
+ * Handlers and callbacks must not call functions that wait (see "Waiting" in rrdk/runtime.h).
  *
- * Errors: a peer's breaches of the protocol are refused and counted (rrdk/counters.h), and never
- * reach the program. ServerOptions::on_close says why a connection ended.
+ * Errors: a peer that breaks the protocol is refused and counted (rrdk/counters.h); the program
+ * never has to deal with it. ServerOptions::on_close says why a connection ended.
  *
  * Security: the link is neither encrypted nor authenticated. There is no IPsec, and there are no
- * channel bindings (RFC 5056) for a security service, which RFC 5666 section 11 wants where both
- * protection and efficiency are needed; InfiniBand and RoCE have no IPsec at all (RFC 8797 section
- * 7). Callers can be made to prove who they are, and calls be protected: ServerOptions::gss and
- * Service::accepts (rrdk/gss.h). doc/security.md says how to protect the network below.
+ * channel bindings, which RFC 5666 section 11 wants. Kerberos can prove who calls, and protect
+ * arguments and results (ServerOptions::gss, Service::accepts, rrdk/gss.h). doc/security.md says
+ * how to protect the network below.
  */
 #pragma once
 
@@ -52,18 +53,19 @@ namespace rrdk {
 
 /**
  * The duplicate request cache keeps the replies of procedures that are not idempotent, so that a
- * call which a client repeats under the same XID runs once. Clients repeat calls on a new
- * connection or, in version 2, on the same one after an answer that named the space its reply
- * needs.
+ * call which a client repeats under the same XID runs once. The procedure's entry asks for it:
  *
  *   {.number = kAppend, .handler = append, .idempotent = false}
  *
  * Promise: for window_ms after a client lost a connection, a call that it repeats is answered from
  * the cache, or with SYSTEM_ERR if the reply could not be kept (Counter::kReplayLost). It never
  * runs twice, however many of the client's connections broke together. With more clients than
- * places, the promise holds for min_window_ms only. Memory is bounded, and a call whose repetition
- * could not be recognised is refused before it runs: it is answered SYSTEM_ERR and counted
- * (Counter::kReplayRefused), and a log line names the option to change.
+ * places, the promise holds for min_window_ms only. In version 2 a client also repeats calls on the
+ * same connection, after an answer that named the space that the reply needs.
+ *
+ * Errors: memory is bounded, so a call whose repetition could not be recognised is refused before
+ * it runs. It is answered SYSTEM_ERR and counted (Counter::kReplayRefused), and a log line names
+ * the option to change.
  *
  * Identity: each client has one cache for all of its connections. The kernel or the network
  * identifies the client, never its messages: over shm the process, its start time and its user;
@@ -75,10 +77,6 @@ namespace rrdk {
  * Limits: the cache is in memory, so it does not cover a restart of the server or the client. It
  * does not cover repetitions after window_ms, so deadlines of repeated calls should be shorter.
  * doc/guide-deadlines.md lists what else it does not cover, and says what a principal is.
- *
- * Memory is taken as calls need it, at most total_bytes. Server::create() reserves 2 MiB or a
- * little more of the budget; apart from that, a server without procedures that need the cache takes
- * almost nothing.
  */
 struct ReplayOptions {
   /**
@@ -127,8 +125,9 @@ struct ReplayOptions {
    * calls are refused. One client, and all hosts of an IPv6 /64 together, may have up to half of
    * the limit, and less the more others have (by the rule for buffers, see
    * ServerOptions::max_chunk_bytes). It is heap memory that counts as part of the Memory's budget
-   * (but pages that buffers have once used stay with them). doc/guide-deadlines.md says what
-   * connections and calls take.
+   * (but pages that buffers have once used stay with them). It is taken as calls need it, except
+   * for some 2 MiB that Server::create() reserves. doc/guide-deadlines.md says what connections and
+   * calls take.
    *
    * 0: half of the budget (MemoryOptions::bytes); 128 MiB if no class is elastic.
    */
@@ -375,15 +374,12 @@ struct ServerLimits {
  * Errors: when the connection ends, its calls end with kConnectionLost, since a server cannot
  * connect again. The client may reconnect, and its next call then gives another BackwardClient. If
  * this server ended the connection (~Server(), drain(), idle_timeout_ms), calls end with kShutdown.
- * Calls submitted later end in the same way: with kShutdown in the core's next pass, with
- * kConnectionLost a millisecond later, so that a program which submits again in its callbacks does
- * not keep the core busy.
+ * Calls submitted later end in the same way, in the core's next pass or a millisecond later.
  *
- * Lifetime: keep it for as long as needed, and at least while making, cancelling or waiting for
- * calls on it, or destroying one in flight. It need not be kept for callbacks: these come while the
- * connection lives, or when it ends. Releasing it does not wait, and is allowed anywhere, also in
- * handlers. Release all before their Server is destroyed, which logs an error otherwise, and in any
- * case before the Runtime.
+ * Lifetime: keep it while making, cancelling or waiting for calls on it, or destroying one in
+ * flight; callbacks come without it, too. Releasing it does not wait, and is allowed anywhere, also
+ * in handlers. Release all before their Server is destroyed, which logs an error otherwise, and in
+ * any case before the Runtime.
  *
  * Sizes: arguments must fit inline with their headers, otherwise the call ends with kTooLarge,
  * unsent; so must results, otherwise the call ends with kChunkError after the client has run it.
@@ -412,8 +408,8 @@ class BackwardClient : public Caller {
 };
 
 /**
- * Listens for clients and serves their calls. Threads and lifetime: see the top of this header.
- * listen() may be called several times, for several addresses.
+ * Listens for clients, on one address or several, and serves their calls. Order, lifetime and
+ * threads: see the top of this header.
  */
 class Server {
  public:
