@@ -139,7 +139,7 @@ def options(arguments):
                     formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--cpus", type=cpus_of, metavar="N,...",
-        help="the CPUs that will poll (default: the isolated ones, or else all)")
+        help="the CPUs that will poll (default: the isolated ones, or else those of the affinity)")
     add("--uri", type=uri_of,
         help="the URI to serve or call: shm:PATH, iwarp://HOST[:PORT], verbs://HOST[:PORT]")
     add("--connections", type=connections_of, default=1024, metavar="N", help="of the server (default 1024)")

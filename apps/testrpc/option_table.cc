@@ -243,7 +243,7 @@ constexpr Option kOptions[] = {
      "close connections that accept no reply for this time (default 60000; 0: never)",
      [](Options& o, const std::string& v) { return take_count(o.send_timeout_ms, v, 0, kDay); }},
     {"drc", "off|on|ENTRIES", Kind::kStart, Group::kServer, kServers, "off on",
-     "answer repeated writes from a duplicate request cache (default off; on: 512 entries)",
+     "answer repeated writes from a duplicate request cache (default off; on: 16 entries)",
      [](Options& o, const std::string& v) { return take_replay_cache(o, v); }},
     {"nfs-export", "PATH", Kind::kStart, Group::kNfs, kForClient, nullptr,
      "the export to work in (default /)",

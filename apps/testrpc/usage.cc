@@ -45,9 +45,9 @@ Other:
   --completion bash|zsh   a script with which the shell completes options
 
 A value follows its option or an equals sign. Lists that are given again add up
-(--engine, --size, --window, --poll-cpus); of other options the last one counts.
-SIZES take the suffixes K and M, powers of 1024. RRDK_LOG=debug in the
-environment shows what the library does. Exit status: 0 on success, 1 on
+(--engine, --size, --window, --active, --poll-cpus); of other options the last
+one counts. Sizes take the suffixes K and M, powers of 1024. RRDK_LOG=debug in
+the environment shows what the library does. Exit status: 0 on success, 1 on
 failure, 2 if the command line is at fault.
 )";
 
