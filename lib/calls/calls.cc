@@ -75,8 +75,8 @@ Call::~Call() {
     c.abandon();
     return !c.busy();
   };
-  const bool must_not_wait =
-      caller.core().passing() || (caller.core().here() && c.let_go.load(std::memory_order_relaxed));
+  const bool must_not_wait = caller.core().passing() ||
+                             (caller.core().here() && c.given_up.load(std::memory_order_relaxed));
   if (must_not_wait || !caller.runtime.wait_patiently(has_ended, "~Call() waits for a poll core"))
     caller.keep_until_ended(std::move(impl_));
 }
@@ -85,7 +85,7 @@ void Call::abandon() noexcept {
   Impl& c = *impl_;
   if (!c.in_flight.load(std::memory_order_acquire) || base::forked)
     return;
-  c.let_go.store(true, std::memory_order_relaxed);
+  c.given_up.store(true, std::memory_order_relaxed);
   c.cancel_quietly();
   if (!c.caller.core().here())
     c.caller.runtime.wait_patiently([&] { return !c.busy(); },
@@ -135,7 +135,7 @@ CallStatus Call::Impl::wait_for_end() {
     }
     // Once it is not in flight, its callback is about to signal the end.
     if (base::Tsc::now_ns() > last_ns && in_flight.load(std::memory_order_acquire)) {
-      let_go.store(true, std::memory_order_relaxed);
+      given_up.store(true, std::memory_order_relaxed);
       cancel_quietly();
       ++waits_given_up;
       return CallStatus::kTimeout;
@@ -155,7 +155,7 @@ void Call::Impl::abandon() noexcept {
   if (!in_flight.load(std::memory_order_acquire))
     return;
   if (!abandoned.exchange(true, std::memory_order_acq_rel) &&
-      !let_go.load(std::memory_order_relaxed) &&
+      !given_up.load(std::memory_order_relaxed) &&
       caller.is_first(Caller::Impl::kDestroyedInFlight)) {
     uint32_t number = procedure.load(std::memory_order_relaxed);
     base::log_error(
@@ -350,9 +350,9 @@ void Caller::Impl::end_failing() noexcept {
 }
 
 void Caller::Impl::keep_until_ended(std::unique_ptr<Call::Impl> call) noexcept {
-  Call::Impl::Farewell& farewell = call.release()->farewell;
-  farewell.run = [](WorkItem& item) {
-    Call::Impl* left = static_cast<Call::Impl::Farewell&>(item).call;
+  Call::Impl::DestroyRequest& request = call.release()->destroy_request;
+  request.run = [](WorkItem& item) {
+    Call::Impl* left = static_cast<Call::Impl::DestroyRequest&>(item).call;
     Impl& caller = left->caller;
     if (left->busy())
       return caller.core().defer(item);
@@ -360,7 +360,7 @@ void Caller::Impl::keep_until_ended(std::unique_ptr<Call::Impl> call) noexcept {
     caller.queued_.fetch_sub(1, std::memory_order_release);
   };
   queued_.fetch_add(1, std::memory_order_relaxed);
-  core().here() ? core().defer(farewell) : core().submit(farewell);
+  core().here() ? core().defer(request) : core().submit(request);
 }
 
 Caller::Caller(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -73,7 +73,7 @@ struct Call::Impl : engine::OutgoingCall, runtime::WorkItem {
     Message message;
     Encoder encoder;
   };
-  struct Farewell : runtime::WorkItem {
+  struct DestroyRequest : runtime::WorkItem {
     Impl* call = nullptr;
   };
   // A cancellation passes through the inbox as an item of its own, since the call's item may be
@@ -105,7 +105,7 @@ struct Call::Impl : engine::OutgoingCall, runtime::WorkItem {
   Impl(Call& owner_in, std::shared_ptr<Caller::Impl> caller_in)
       : owner(owner_in), caller(*caller_in), caller_held(std::move(caller_in)) {
     cancelling.call = this;
-    farewell.call = this;
+    destroy_request.call = this;
   }
 
   // Whether a thread may still access the object: from submit() until the callback has returned,
@@ -178,7 +178,7 @@ struct Call::Impl : engine::OutgoingCall, runtime::WorkItem {
   std::atomic<bool> in_flight = false;   // until the callback begins
   std::atomic<bool> delivering = false;  // until it has returned
   std::atomic<bool> abandoned = false;   // its Call is being destroyed: no callback any more
-  std::atomic<bool> let_go = false;      // by Call::abandon(): destroying it is no mistake
+  std::atomic<bool> given_up = false;    // by Call::abandon(): destroying it is no mistake
   std::atomic<bool> cancel_wanted = false;
 
   // Few calls need the members below.
@@ -202,7 +202,7 @@ struct Call::Impl : engine::OutgoingCall, runtime::WorkItem {
   // Why it is not sent: the memory that was offered, or the interceptor.
   CallStatus bad_room = CallStatus::kOk;
   Cancel cancelling;
-  Farewell farewell;
+  DestroyRequest destroy_request;
   // For submit_and_wait(), alternately: a wait that gives up leaves its CallEnd to the callback,
   // which the core may be about to run, and the next wait uses the other one. A call cannot be
   // submitted before the callback of its last submission but one has returned.
@@ -413,7 +413,7 @@ struct Caller::Impl {
   // Returns true if it keeps a call that has lost its connection, for the next connection.
   virtual bool take_back(Call::Impl&) noexcept { return false; }
   // Called when such a call must not be kept any longer.
-  virtual void let_go(Call::Impl&) noexcept {}
+  virtual void stop_keeping(Call::Impl&) noexcept {}
 
   void start(Call::Impl& call) noexcept;
   void stop(Call::Impl& call) noexcept;

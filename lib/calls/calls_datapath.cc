@@ -23,7 +23,7 @@ Encoder& Call::begin(const Binding& binding, uint32_t procedure) noexcept {
   if (c.has_extras) [[unlikely]]
     c.drop_extras();
   c.begun = true;
-  c.let_go.store(false, std::memory_order_relaxed);  // another thread may be at ~Call()
+  c.given_up.store(false, std::memory_order_relaxed);  // another thread may be at ~Call()
   c.decoder = {};  // the last reply's buffers go back when this call is submitted
   if (!c.is_for(binding, procedure) || !c.args->keep_first(c.head)) [[unlikely]]
     c.begin_anew(binding, procedure);
@@ -438,7 +438,7 @@ void Caller::Impl::cancel(Call::Impl& call) noexcept {
 void Caller::Impl::stop(Call::Impl& call) noexcept {
   RRDK_ON_CORE(core_);
   if (call.phase == Call::Impl::Phase::kWaiting) {
-    let_go(call);
+    stop_keeping(call);
     return end_later(call, CallStatus::kCancelled);
   }
   if (call.phase != Call::Impl::Phase::kEngine)

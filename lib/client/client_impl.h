@@ -217,7 +217,7 @@ struct ClientConnection::Impl final : Caller::Impl,
        const std::string& uri, const ConnectOptions& connect_in);
   ~Impl() override;
 
-  // Begins to connect. `handle` is ours until let_go().
+  // Begins to connect. `handle` is ours until handle_destroyed().
   void begin(ClientConnection& handle);
   // For Client::connect(). Errors: why it is closed; or kTimeout, and the attempt does not
   // continue.
@@ -226,7 +226,7 @@ struct ClientConnection::Impl final : Caller::Impl,
   void drain_start(uint32_t timeout_ms);
   uint32_t drain(uint32_t timeout_ms);
   // Called when the handle is destroyed.
-  void let_go();
+  void handle_destroyed();
   ConnectionState state() const noexcept { return state_.load(std::memory_order_acquire); }
 
   Stats stats() const;
@@ -360,7 +360,7 @@ struct ClientConnection::Impl final : Caller::Impl,
   }
   void start_without_link(Call::Impl& call) noexcept override;
   bool take_back(Call::Impl& call) noexcept override;
-  void let_go(Call::Impl& call) noexcept override;
+  void stop_keeping(Call::Impl& call) noexcept override;
   bool carries(const Call::Impl& call) const noexcept;
   void keep_waiting(Call::Impl& call) noexcept;
   void look_at_waiting();

@@ -125,7 +125,7 @@ ClientConnection::~ClientConnection() {
   if (base::forked)
     base::keep_for_good(take_impl());
   else
-    impl().let_go();
+    impl().handle_destroyed();
 }
 
 ClientConnection::Impl& ClientConnection::impl() noexcept {

@@ -197,7 +197,7 @@ uint32_t ClientConnection::Impl::drain(uint32_t timeout_ms) {
   return cut_off_.load(std::memory_order_relaxed);
 }
 
-void ClientConnection::Impl::let_go() {
+void ClientConnection::Impl::handle_destroyed() {
   if (handle_.load(std::memory_order_relaxed) == nullptr)
     return;  // detached by its owner
   on_room(1, nullptr, nullptr);

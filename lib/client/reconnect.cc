@@ -425,7 +425,7 @@ bool ClientConnection::Impl::take_back(Call::Impl& call) noexcept {
   return true;
 }
 
-void ClientConnection::Impl::let_go(Call::Impl& call) noexcept {
+void ClientConnection::Impl::stop_keeping(Call::Impl& call) noexcept {
   (call.resend ? again_ : unsent_).remove(call);
 }
 

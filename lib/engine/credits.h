@@ -219,7 +219,7 @@ class Allowance {
 constexpr int64_t kCallCost = 4096;
 constexpr int64_t kQuantum = 4 * kCallCost;  // of one turn of a connection
 // For a connection that has the core to itself: what one batch of completions can bring.
-constexpr int64_t kAloneQuantum = 32 * kCallCost;
+constexpr int64_t kExclusiveQuantum = 32 * kCallCost;
 constexpr int64_t kClientQuantum = 4 * kQuantum;
 
 // What the connections of one client share on one core.

@@ -193,7 +193,8 @@ bool Responder::is_property_error(std::span<const std::byte> message) noexcept {
 }
 
 void Responder::admit(ServedCall& call) noexcept {
-  RRDK_ASSERT(call.state == CallState::kTaken && call.job.settled() && !call.receive, call.state);
+  RRDK_ASSERT(call.state == CallState::kProcessing && call.job.settled() && !call.receive,
+              call.state);
   call.responder = this;
   call.is_error = false;
   call.chunk_bytes = 0;
@@ -235,7 +236,7 @@ uint32_t Responder::plain_credits() const noexcept {
 }
 
 void Responder::begin_plain(ServedCall& call) noexcept {
-  RRDK_ASSERT(call.state == CallState::kTaken && call.part == nullptr, call.state);
+  RRDK_ASSERT(call.state == CallState::kProcessing && call.part == nullptr, call.state);
   call.responder = this;
   call.is_error = false;
   call.type = MessageType::kMsg;
@@ -500,7 +501,7 @@ void Responder::release_memory(ServedCall& call) noexcept {
 
 // A call that waited for nothing is complete when it is received, so the clock is not read again.
 void Responder::note_whole(const ServedCall& call) noexcept {
-  const bool at_once = call.state == CallState::kTaken;
+  const bool at_once = call.state == CallState::kProcessing;
   const uint64_t now = at_once ? call.stages->at(Stage::kReceived) : base::Tsc::ticks();
   call.stages->stamp(Stage::kWhole, call.stages->pass(Stage::kWhole, now));
 }
@@ -621,7 +622,8 @@ void Responder::pump() noexcept {
 // has been posted again, so that a peer may always use the credits that it was granted.
 
 inline void Responder::start(ServedCall& call) noexcept {
-  RRDK_ASSERT(call.state == CallState::kTaken || call.state == CallState::kWaitingTurn, call.state);
+  RRDK_ASSERT(call.state == CallState::kProcessing || call.state == CallState::kWaitingTurn,
+              call.state);
   chunk_bytes_ += call.chunk_bytes;
   turn.charge(kCallCost + call.read_length());
   if (call.part == nullptr || call.part->header.lists.num_reads == 0) [[likely]]
@@ -631,7 +633,7 @@ inline void Responder::start(ServedCall& call) noexcept {
 }
 
 void Responder::begin(ServedCall& call) noexcept {
-  RRDK_ASSERT(call.state == CallState::kTaken && call.chunk_bytes == 0, call.state);
+  RRDK_ASSERT(call.state == CallState::kProcessing && call.chunk_bytes == 0, call.state);
   if (call.has_chunks())
     call.chunk_bytes = chunk_bytes_of(call.part->header.lists, common_.options);
   if (turn.open() && !turn.waits && has_room(call)) [[likely]] {

@@ -171,7 +171,7 @@ ServedCall* CallPool::take() noexcept {
   RRDK_ASSERT(available_ != 0);
   ServedCall& call = free_.pop();
   RRDK_ASSERT(call.state == CallState::kFree, call.state);
-  call.state = CallState::kTaken;
+  call.state = CallState::kProcessing;
   --available_;
   least_available_ = std::min(least_available_, available_);
   kept_ -= !call.reply.buffers().empty();

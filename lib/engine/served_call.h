@@ -52,7 +52,7 @@ constexpr uint32_t kZeros = 4;
 
 enum class CallState : uint8_t {
   kFree,         // in the pool
-  kTaken,        // its message is being processed
+  kProcessing,   // its message is being processed
   kWaitingTurn,  // waits for its connection's turn, or for earlier calls to end (max_chunk_bytes)
   kWaitingBuffers,  // waits for pool buffers to read its chunks into
   kReading,      // waits for the RDMA Reads of its chunks; some may not have been posted yet (ORD)

@@ -71,7 +71,7 @@ class Turns {
  public:
   bool empty() const noexcept { return clients_.empty(); }
   // Sets what may be started of the calls that have arrived on the link in that pass of the core.
-  void allow(Link& link, Alone alone, uint64_t pass) noexcept;
+  void allow(Link& link, Exclusive exclusive, uint64_t pass) noexcept;
   void join(Link& link) noexcept;  // it has a backlog
   // Gives some turns, not all, so that other events are soon handled. Returns how many.
   uint32_t serve(const base::Budget& budget) noexcept;

@@ -298,7 +298,7 @@ void Link::on_fabric_down(const Ending& ending) {
   core_.mark_dirty(*this);
 }
 
-void Link::wind_up() {
+void Link::finish_close() {
   RRDK_ASSERT(fabric_is_down() && engine_, state_);
   if (shared_receives_ != nullptr &&
       (queue_pair_->holds_receive() || core_.tap().faults().holds_up(this))) {
@@ -335,7 +335,7 @@ void Link::on_event(const fabric::Event& event) {
   if (state_ != LinkState::kConnecting)
     return;
   if (!accepting_)
-    meet_peer();
+    on_established();
   establish(accepting_ ? accepted_
                        : proto::decode_private_data(
                              std::span(event.private_data).first(event.private_data_length)));
@@ -381,7 +381,7 @@ void Link::untap() noexcept {
 
 // The connecting end knows the peer's address only when the connection is established, since a name
 // may have several addresses.
-void Link::meet_peer() {
+void Link::on_established() {
   Peer peer = queue_pair_->peer();
   std::lock_guard lock(engine_mutex_);
   peer_ = std::move(peer);

@@ -51,7 +51,7 @@ void log_ending(LogLevel level, base::LogLimit* limit, const std::string& whose,
                 const Ending& ending, const char* more = "");
 
 // Which of the two has the core to itself, as shown by completions of others in between.
-enum class Alone : uint8_t { kNobody, kClient, kConnection };
+enum class Exclusive : uint8_t { kNone, kClient, kConnection };
 
 // Returns `options` limited to what the device can do.
 engine::ConnectionOptions fitted_to(const fabric::Capabilities& can,
@@ -146,7 +146,7 @@ class Link {
 
   // Called by the poll core.
   void on_event(const fabric::Event& event);
-  void on_completions(std::span<const fabric::Completion> completions, Alone alone);
+  void on_completions(std::span<const fabric::Completion> completions, Exclusive exclusive);
   // With thousands of connections, none is in the caches when its completions are handled. So what
   // the handling will touch is fetched while others are served: first this object, then what it
   // refers to.
@@ -204,12 +204,12 @@ class Link {
   void untap() noexcept;
   void break_queue_pair() { queue_pair_->disconnect(); }  // as a failed request does
   // Starts calls that wait, as far as the allowances permit.
-  void take_turn();
+  void start_waiting_calls();
   bool backlogged() const { return engine_->responder().backlogged(); }
   bool fabric_is_down() const { return state_ >= LinkState::kFlushing; }
   // If fabric_is_down(): ends the engine when everything that it posted has come back, and destroys
   // the link's parts when nothing is left to do.
-  void wind_up();
+  void finish_close();
 
  protected:
   // Called when calls can be made.
@@ -255,7 +255,7 @@ class Link {
   }
   void hold_back(bool hold);
   void establish(const proto::PrivateData& peer);
-  void meet_peer();
+  void on_established();
   void on_fabric_down(const Ending& ending);
   void settle_ending(const Ending& ending);
   void catch_up();  // takes the turns that it was owed

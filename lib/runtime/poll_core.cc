@@ -244,7 +244,7 @@ void PollCore::go_on_ending(Link& link) {
   if (link.wants_close() && link.may_close())
     link.give_up();
   if (link.fabric_is_down() && !link.dirty_)
-    link.wind_up();
+    link.finish_close();
 }
 
 Stats PollCore::stats() const {

@@ -48,12 +48,12 @@ class OpenDevice;
 
 // A periodic task on the core's thread: about every millisecond while the core is awake, every
 // second while it sleeps.
-class Chore {
+class PeriodicTask {
  public:
   virtual void look(uint64_t now_ns) = 0;
 
  protected:
-  ~Chore() = default;
+  ~PeriodicTask() = default;
 };
 
 // The users of a core's tap: fault injection and a capture.
@@ -175,7 +175,7 @@ class PollCore final : public base::OwnedByThread {
   void mark_dirty(Link& link) noexcept;
   // Notes a burst in the lane of a connection. Returns true if the burst before it was of the same
   // connection, and no other connection was busy in between. A heuristic, as in
-  // Completions::alone().
+  // Completions::exclusive().
   bool note_lane_burst(const Link& link) noexcept {
     for (Completions& source : completions_) {
       if (source.last_link != &link) {
@@ -191,13 +191,13 @@ class PollCore final : public base::OwnedByThread {
   void watch(OpenDevice& device);  // for its control events
   void add(Link& link);
   void remove(Link& link);
-  void add(Chore& chore) {
+  void add(PeriodicTask& task) {
     RRDK_ON_CORE(*this);
-    chores_.push_back(&chore);
+    periodic_tasks_.push_back(&task);
   }
-  void remove(Chore& chore) {  // not from within look()
+  void remove(PeriodicTask& task) {  // not from within look()
     RRDK_ON_CORE(*this);
-    std::erase(chores_, &chore);
+    std::erase(periodic_tasks_, &task);
   }
   // Delivers the event to the link with that id, unless it is gone: an event may be on its way when
   // a link ends.
@@ -224,7 +224,7 @@ class PollCore final : public base::OwnedByThread {
     const Link* last_link = nullptr;  // link of the whole last batch; null: it had several
 
     uint32_t poll(uint64_t now_ns);
-    Alone alone(std::span<const fabric::Completion> batch) noexcept;
+    Exclusive exclusive(std::span<const fabric::Completion> batch) noexcept;
     bool peek(uint64_t) const { return false; }  // only a fabric's arm() can tell
     bool try_sleep(uint64_t) { return queue->wake_fd() >= 0 && queue->arm(); }
     void wake() { queue->disarm(); }
@@ -297,7 +297,7 @@ class PollCore final : public base::OwnedByThread {
   base::Queue<Link, &Link::next_dirty_> dirty_;  // links to post for
   std::vector<Link*> ticking_;                   // links with calls in flight
   size_t next_ticked_ = 0;                       // index into ticking_
-  std::vector<Chore*> chores_;
+  std::vector<PeriodicTask*> periodic_tasks_;
   std::vector<OpenDevice*> devices_;
   std::unordered_map<uint64_t, Link*> links_;  // by id; ids are never reused
   std::atomic<bool> in_pass_ = false;          // written by the thread that is in it

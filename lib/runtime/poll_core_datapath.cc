@@ -87,7 +87,7 @@ uint32_t PollCore::Completions::poll(uint64_t) {
   core->counters_.completions += count + in_lanes;
   if (count == 0)
     return in_lanes;
-  const Alone who = alone({done, count});
+  const Exclusive who = exclusive({done, count});
   for (uint32_t i = 0, end = 0; i < count; i = end) {
     auto& link = *static_cast<Link*>(done[i].owner);
     while (end < count && done[end].owner == &link)
@@ -101,7 +101,7 @@ uint32_t PollCore::Completions::poll(uint64_t) {
 
 // Heuristic: if another connection were busy, its completions would come in between. Connections
 // that we made do not count as clients here.
-Alone PollCore::Completions::alone(std::span<const fabric::Completion> batch) noexcept {
+Exclusive PollCore::Completions::exclusive(std::span<const fabric::Completion> batch) noexcept {
   const auto* const link = static_cast<const Link*>(batch.front().owner);
   const bool same_link = batch.back().owner == link;
   const CoreClient* client = nullptr;
@@ -113,27 +113,27 @@ Alone PollCore::Completions::alone(std::span<const fabric::Completion> batch) no
     if (client != nullptr && client != &its) {
       last_client = nullptr;
       last_link = nullptr;
-      return Alone::kNobody;
+      return Exclusive::kNone;
     }
     client = &its;
   }
   if (client == nullptr)
-    return Alone::kNobody;
+    return Exclusive::kNone;
   const bool client_again = std::exchange(last_client, client) == client;
   const bool link_again = std::exchange(last_link, same_link ? link : nullptr) == link;
   if (!client_again)
-    return Alone::kNobody;
-  return link_again && same_link ? Alone::kConnection : Alone::kClient;
+    return Exclusive::kNone;
+  return link_again && same_link ? Exclusive::kConnection : Exclusive::kClient;
 }
 
-void Link::on_completions(std::span<const fabric::Completion> completions, Alone alone) {
+void Link::on_completions(std::span<const fabric::Completion> completions, Exclusive exclusive) {
   RRDK_ON_CORE(core_);
   RRDK_ASSERT(engine_.has_value() && state_ != LinkState::kDead, state_);
   // The peer may use the connection before our own event queue reports it. Sends then wait in the
   // engine until it does.
   if (state_ == LinkState::kConnecting && accepting_) [[unlikely]]
     establish(accepted_);
-  core_.turns().allow(*this, alone, core_.passes());
+  core_.turns().allow(*this, exclusive, core_.passes());
   active_ns_.store(core_.now(), std::memory_order_relaxed);
   engine_->on_completions(completions);
   hold_back();
@@ -141,8 +141,8 @@ void Link::on_completions(std::span<const fabric::Completion> completions, Alone
 }
 
 void Link::begin_turn() noexcept {
-  const bool alone = core_.note_lane_burst(*this);
-  core_.turns().allow(*this, alone ? Alone::kConnection : Alone::kNobody, core_.passes());
+  const bool exclusive = core_.note_lane_burst(*this);
+  core_.turns().allow(*this, exclusive ? Exclusive::kConnection : Exclusive::kNone, core_.passes());
   active_ns_.store(core_.now(), std::memory_order_relaxed);
 }
 
@@ -183,7 +183,7 @@ void Link::catch_up() {
   engine_->responder().turn.allowance.refill(round - std::exchange(round_, round));
 }
 
-void Link::take_turn() {
+void Link::start_waiting_calls() {
   RRDK_ON_CORE(core_);
   RRDK_ASSERT(engine_.has_value() && !waits_turn_);
   catch_up();
@@ -244,8 +244,8 @@ uint32_t PollCore::tick(uint64_t now_ns) {
   }
   if (tapped_ && tap_.idle()) [[unlikely]]
     take_tap_away();
-  for (Chore* chore : chores_)
-    chore->look(now_ns);
+  for (PeriodicTask* task : periodic_tasks_)
+    task->look(now_ns);
   call_pool_.look(now_ns);
   return static_cast<uint32_t>(ticked);
 }
@@ -344,17 +344,17 @@ void PollCore::idle(uint64_t last_work) {
     sched_yield();
 }
 
-void Turns::allow(Link& link, Alone alone, uint64_t pass) noexcept {
+void Turns::allow(Link& link, Exclusive exclusive, uint64_t pass) noexcept {
   CoreClient& client = link.client_;
   if (others_wait(client)) [[unlikely]]
     client.catch_up(rounds_.number);
-  else if (alone != Alone::kNobody)
+  else if (exclusive != Exclusive::kNone)
     client.allowance.lift();
   else
     client.fill(pass);
   if (client.links.empty()) [[likely]]
     link.engine_->responder().turn.allowance.fill(
-        alone == Alone::kConnection ? engine::kAloneQuantum : engine::kQuantum);
+        exclusive == Exclusive::kConnection ? engine::kExclusiveQuantum : engine::kQuantum);
   else
     link.catch_up();
 }
@@ -406,7 +406,7 @@ uint32_t CoreClient::serve() noexcept {
     rounds.turn();
     Link& link = links.pop();
     link.waits_turn_ = false;
-    link.take_turn();
+    link.start_waiting_calls();
     if (link.backlogged())
       push(link);
   }

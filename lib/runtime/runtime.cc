@@ -19,7 +19,7 @@
 
 namespace rrdk {
 
-using runtime::Aside;
+using runtime::AsideThread;
 using runtime::OpenDevice;
 using runtime::PollCore;
 using runtime::WorkerPool;
@@ -77,7 +77,7 @@ RuntimeUse::~RuntimeUse() {
   if (!runtime_.users.leave())
     return;
   std::unique_ptr<Runtime::Impl> last(&runtime_);
-  if (runtime_.in_pass() || Aside::here())
+  if (runtime_.in_pass() || AsideThread::here())
     base::keep_for_good(std::move(last));
 }
 
@@ -223,7 +223,7 @@ bool Runtime::Impl::in_handler() noexcept {
 }
 
 bool Runtime::Impl::embedded_here() {
-  return options.poll_cpus.empty() && !Aside::here() &&
+  return options.poll_cpus.empty() && !AsideThread::here() &&
          std::ranges::any_of(cores,
                              [](const auto& core) { return core->here() || core->abandoned(); });
 }

@@ -102,7 +102,7 @@ struct Runtime::Impl {
   void place_taps();
 
   // Runs it on the helper thread. Any thread; the Runtime must outlive it. Errors: kSystem.
-  Result<void> run_aside(runtime::Aside::Task task) { return aside.run(std::move(task)); }
+  Result<void> run_aside(runtime::AsideThread::Task task) { return aside.run(std::move(task)); }
 
   Result<void> start_capture(const std::string& file, const CaptureOptions& options);
   CaptureCounts stop_capture();  // never in_handler()
@@ -127,7 +127,7 @@ struct Runtime::Impl {
   std::unique_ptr<runtime::WorkerPool> workers;
   std::vector<std::unique_ptr<runtime::PollCore>> cores;  // destroyed before devices and workers
   std::vector<std::thread> threads;
-  runtime::Aside aside;
+  runtime::AsideThread aside;
   runtime::Searches searches;
 
   // What pick_core() knows about a core: its completions as of the last check, and its recent

@@ -95,11 +95,11 @@ Result<std::thread> start_aside_thread(const std::string& name, std::function<vo
   });
 }
 
-bool Aside::here() noexcept {
+bool AsideThread::here() noexcept {
   return is_aside;
 }
 
-Result<void> Aside::run(Task task) {
+Result<void> AsideThread::run(Task task) {
   std::lock_guard lock(mutex_);
   if (!thread_.joinable()) {
     auto thread = start_aside_thread("rrdk-aside", [this] { work(); });
@@ -112,7 +112,7 @@ Result<void> Aside::run(Task task) {
   return {};
 }
 
-void Aside::stop() {
+void AsideThread::stop() {
   std::deque<Task> dropped;  // their contents are destroyed outside the lock
   {
     std::lock_guard lock(mutex_);
@@ -125,7 +125,7 @@ void Aside::stop() {
     thread_.join();
 }
 
-void Aside::work() {
+void AsideThread::work() {
   std::unique_lock lock(mutex_);
   while (true) {
     arrived_.wait(lock, [this] { return stopped_ || !tasks_.empty(); });

@@ -22,7 +22,8 @@ Result<std::thread> start_thread(const std::string& name, int cpu, std::function
 // kSystem.
 Result<std::thread> start_plain_thread(const std::string& name, std::function<void()> body);
 
-// The same for a thread that may block and waits for no poll core: Aside::here() is true there.
+// The same for a thread that may block and waits for no poll core: AsideThread::here() is true
+// there.
 Result<std::thread> start_aside_thread(const std::string& name, std::function<void()> body);
 
 // Stands for a thread, so that another thread can tell whether it has ended, and what it does.
@@ -39,14 +40,14 @@ const std::shared_ptr<ThreadToken>& this_thread_token();
 
 // The Runtime's helper thread (rrdk/runtime.h). Tasks that may block are run there, one after the
 // other. Resolving names has threads of its own (searches.h).
-class Aside {
+class AsideThread {
  public:
   using Task = std::function<void()>;
 
-  Aside() = default;
-  ~Aside() { stop(); }
-  Aside(const Aside&) = delete;
-  Aside& operator=(const Aside&) = delete;
+  AsideThread() = default;
+  ~AsideThread() { stop(); }
+  AsideThread(const AsideThread&) = delete;
+  AsideThread& operator=(const AsideThread&) = delete;
 
   // Any thread; does not wait, not even for the thread to start. Errors: kSystem.
   Result<void> run(Task task);

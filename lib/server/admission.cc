@@ -162,7 +162,7 @@ void Server::Impl::open(PollCore& core, OpenDevice& device, Client& client,
         *link, *request, Rejection::kNotAdmitted,
         {wanted.error().code, "ServerOptions::on_open does not want it: " + wanted.error().message},
         wanted.error().message);
-  cores_[core.index()].sweeper.add(*link);
+  cores_[core.index()].timeout_scanner.add(*link);
   accept(*link, request);
 }
 
@@ -178,7 +178,7 @@ void Server::Impl::accept(ServerLink& link, const Request& request) {
   link.settled = true;
   silent.add(link, has_private_receives(link.device()));
   ++counters.connections_accepted;
-  link.open_way_back();
+  link.enable_backward_calls();
 }
 
 Result<void> Server::Impl::try_accept(ServerLink& link, fabric::ConnectRequest& request,
@@ -199,7 +199,7 @@ Result<void> Server::Impl::try_accept(ServerLink& link, fabric::ConnectRequest& 
     lack = Lack::kReceives;
     return fits;
   }
-  link.take_lane();
+  link.reserve_replay_cache();
   Client& client = link.client();
   Result<void> accepted = link.accept(
       request,

@@ -68,22 +68,22 @@ void BackwardClient::Impl::on_down(Errc code) noexcept {
 
 // The last owner may be a handler or a callback, which must not wait for the core. All calls have
 // ended by now, or their ends are on the way: the link also held it while the link existed.
-void BackwardClient::Impl::let_go(std::shared_ptr<Impl> impl) noexcept {
+void BackwardClient::Impl::handle_destroyed(std::shared_ptr<Impl> impl) noexcept {
   impl->on_room(1, nullptr, nullptr);
   if (impl->unused())
     return impl->end();
   Impl& left = *impl;
   left.all_->leaving.fetch_add(1, std::memory_order_relaxed);
-  left.farewell_.run = [](runtime::WorkItem& item) {
-    auto& farewell = static_cast<Farewell&>(item);
-    if (!farewell.client->unused())
-      return farewell.client->core().defer(item);
-    std::shared_ptr<Impl> client = std::move(farewell.client);
+  left.destroy_request_.run = [](runtime::WorkItem& item) {
+    auto& request = static_cast<DestroyRequest&>(item);
+    if (!request.client->unused())
+      return request.client->core().defer(item);
+    std::shared_ptr<Impl> client = std::move(request.client);
     client->end();
     client->all_->leaving.fetch_sub(1, std::memory_order_release);
   };
-  left.farewell_.client = std::move(impl);
-  left.core().submit(left.farewell_);
+  left.destroy_request_.client = std::move(impl);
+  left.core().submit(left.destroy_request_);
 }
 
 BackwardClient::BackwardClient(std::shared_ptr<Impl> impl) : Caller(std::move(impl)) {}
@@ -97,7 +97,7 @@ BackwardClient::~BackwardClient() {
   if (base::forked)
     base::keep_for_good(std::move(impl));
   else
-    Impl::let_go(std::move(impl));
+    Impl::handle_destroyed(std::move(impl));
 }
 
 }  // namespace rrdk

@@ -56,12 +56,12 @@ struct BackwardClient::Impl final : Caller::Impl {
   void on_dead() noexcept { forget(); }
 
   // Called when its BackwardClient is destroyed. Any thread.
-  static void let_go(std::shared_ptr<Impl> impl) noexcept;
+  static void handle_destroyed(std::shared_ptr<Impl> impl) noexcept;
 
  private:
   std::string target() const override { return "clients"; }
 
-  struct Farewell : runtime::WorkItem {
+  struct DestroyRequest : runtime::WorkItem {
     std::shared_ptr<Impl> client;  // itself, until it runs
   };
   void end() noexcept;
@@ -69,7 +69,7 @@ struct BackwardClient::Impl final : Caller::Impl {
   const std::shared_ptr<server::BackwardClients> all_;
   std::atomic<bool> alive_ = true;
   std::atomic<bool> takes_chunks_ = false;
-  Farewell farewell_;
+  DestroyRequest destroy_request_;
 };
 
 }  // namespace rrdk

@@ -55,10 +55,10 @@ void Server::Impl::for_links_of(PollCore& core, void (Impl::*what)(ServerLink&))
   next_link({.core = core, .what = what, .left = SIZE_MAX});
 }
 
-// From the last one to the first. When a link leaves the sweeper meanwhile, the last one takes its
-// place: that one has had its step.
+// From the last one to the first. When a link leaves the scanner meanwhile, the last one
+// takes its place: that one has had its step.
 void Server::Impl::next_link(Walk walk) {
-  const server::Sweeper& all = cores_[walk.core.index()].sweeper;
+  const server::TimeoutScanner& all = cores_[walk.core.index()].timeout_scanner;
   walk.left = std::min(walk.left, all.count());
   if (walk.left == 0) {
     tasks_.fetch_sub(1, std::memory_order_release);  // last: the Impl may be destroyed now
@@ -91,7 +91,7 @@ void Server::Impl::close_link(ServerLink& link) {
 }
 
 void Server::Impl::forget_core(PollCore& core) {
-  core.remove(cores_[core.index()].sweeper);
+  core.remove(cores_[core.index()].timeout_scanner);
 }
 
 void Server::Impl::drain_start(uint32_t timeout_ms, Drained drained, void* argument) {
@@ -234,7 +234,7 @@ uint32_t Server::Impl::drain(uint32_t timeout_ms) {
   return outcome.rest;
 }
 
-void Server::Impl::let_go() {
+void Server::Impl::handle_destroyed() {
   auto is_closed = [this] {
     return closed_.load(std::memory_order_acquire) && tasks_.load(std::memory_order_acquire) == 0;
   };

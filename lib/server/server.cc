@@ -25,12 +25,12 @@ using runtime::PollCore;
 using server::Client;
 using server::receive_bytes;
 using server::ServerLink;
-using server::Sweeper;
+using server::TimeoutScanner;
 
 namespace {
 
 // Often enough that no time-out is exceeded by more than a quarter; 0: there are no time-outs.
-uint64_t sweep_period_ns(const ServerLimits& limits) {
+uint64_t scan_period_ns(const ServerLimits& limits) {
   constexpr uint64_t kMillisecondNs = 1'000'000;
   constexpr uint64_t kLongestNs = 1'000 * kMillisecondNs;
   uint64_t shortest = UINT64_MAX;
@@ -100,14 +100,16 @@ void Server::Impl::start() {
   clients.keep_replies(options.replay.entries != 0 &&
                        (options.replay.always || !services.idempotent()));
   services.count_on(cores_.size());
-  set_sweeps(limits());
+  set_scan_periods(limits());
   for (auto& core : runtime.cores)
-    core->post([c = core.get(), sweeper = &cores_[core->index()].sweeper] { c->add(*sweeper); });
+    core->post([c = core.get(), timeout_scanner = &cores_[core->index()].timeout_scanner] {
+      c->add(*timeout_scanner);
+    });
 }
 
-void Server::Impl::set_sweeps(const ServerLimits& limits) {
+void Server::Impl::set_scan_periods(const ServerLimits& limits) {
   for (Core& core : cores_)
-    core.sweeper.set_period(sweep_period_ns(limits));
+    core.timeout_scanner.set_period(scan_period_ns(limits));
 }
 
 ServerLimits Server::Impl::limits() const {
@@ -127,7 +129,7 @@ Result<void> Server::Impl::set_limits(const ServerLimits& limits) {
   now_allowed.first_call_timeout_ms = limits.first_call_timeout_ms;
   now_allowed.idle_timeout_ms = limits.idle_timeout_ms;
   now_allowed.send_timeout_ms = limits.send_timeout_ms;
-  set_sweeps(limits);
+  set_scan_periods(limits);
   return {};
 }
 
@@ -201,7 +203,7 @@ Result<void> Server::Impl::check_open() const {
 void Server::Impl::remove(ServerLink& link) {
   PollCore& core = link.core();
   Client& client = link.client();
-  cores_[core.index()].sweeper.remove(link);
+  cores_[core.index()].timeout_scanner.remove(link);
   const std::optional<server::Newcomer> next = std::move(link.successor);
   silent.remove(link);
   link.leave();
@@ -275,7 +277,7 @@ Server::~Server() {
   if (base::forked)
     base::keep_for_good(std::move(impl_));
   else
-    impl_->let_go();
+    impl_->handle_destroyed();
 }
 
 Result<std::unique_ptr<Server>> Server::create(Runtime& runtime, const ServerOptions& options) {

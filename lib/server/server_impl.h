@@ -93,7 +93,7 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   void drain_start(uint32_t timeout_ms, Drained drained, void* argument);
   void close_start(Done closed, void* argument);
   // Ends the Server; what is left after it is destroyed later.
-  void let_go();
+  void handle_destroyed();
   // Whether its program has destroyed it: nothing of the program may be called then. Any thread.
   bool abandoned() const noexcept { return abandoned_.load(std::memory_order_relaxed); }
 
@@ -141,13 +141,13 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   };
   // The data of one core, used only by that core.
   struct Core {
-    server::Sweeper sweeper;
+    server::TimeoutScanner timeout_scanner;
   };
 
   using Request = std::shared_ptr<fabric::ConnectRequest>;
 
   void start();
-  void set_sweeps(const ServerLimits& limits);
+  void set_scan_periods(const ServerLimits& limits);
   server::Visitor visitor_of(const fabric::ConnectRequest& request) const;
   // Called when a request has arrived; its device is locked. let_in() is for a request that has a
   // place, which already counts.
@@ -223,7 +223,7 @@ struct Server::Impl final : runtime::Acceptor, std::enable_shared_from_this<Serv
   struct Walk {
     runtime::PollCore& core;
     void (Impl::*what)(server::ServerLink&);
-    size_t left;  // of the core's Sweeper: those before this one
+    size_t left;  // of the core's TimeoutScanner: those before this one
   };
   void for_links_of(runtime::PollCore& core, void (Impl::*what)(server::ServerLink&));
   void next_link(Walk walk);

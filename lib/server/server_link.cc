@@ -32,7 +32,7 @@ void ServerLink::leave() {
   close_handle();
 }
 
-void ServerLink::take_lane() {
+void ServerLink::reserve_replay_cache() {
   if (lane_ == nullptr && server_.clients.keeps_replies())
     lane_ = client_.replays.enter(core().now());
 }
@@ -90,7 +90,7 @@ void ServerLink::on_down(const Ending& ending) {
   release_waiting();
 }
 
-void ServerLink::open_way_back() {
+void ServerLink::enable_backward_calls() {
   const ServerOptions& options = server_.options;
   if (options.backward_credits == 0)
     return;
@@ -229,7 +229,7 @@ void ServerLink::drain() {
 }
 
 // Counted from the first check that finds it so: never too long.
-uint64_t ServerLink::Standstill::look(bool holds, uint64_t count, uint64_t now_ns) noexcept {
+uint64_t ServerLink::StallTimer::look(bool holds, uint64_t count, uint64_t now_ns) noexcept {
   if (!holds) {
     since_ns = 0;
     return 0;

@@ -64,7 +64,7 @@ class Growth {
 
 using engine::ServedCall;
 
-constexpr size_t kNowhere = SIZE_MAX;  // in the Sweeper's list
+constexpr size_t kNowhere = SIZE_MAX;  // in the TimeoutScanner's list
 
 // A connection that may have to wait until another one ends: a request that has no place yet, or a
 // link that lacks something else. If nothing is known about it yet, it has neither.
@@ -98,7 +98,7 @@ class ServerLink final : public runtime::Link,
   Result<void> open();
   // Before accept(): takes what the connection needs of its client's cache, unless it already has
   // that.
-  void take_lane();
+  void reserve_replay_cache();
   // Ends it at the program's request; before it is accepted, refused() is true then.
   void close_for(const std::string& reason);
   Result<void> refused() const;
@@ -119,7 +119,7 @@ class ServerLink final : public runtime::Link,
   bool failed_before(uint32_t xid) override;
 
   // Once accepted: calls may be made to this client.
-  void open_way_back();
+  void enable_backward_calls();
   Result<std::shared_ptr<BackwardClient>> backward_client() override;
   // Any thread that has a call. The request is carried out on the core, if the link still exists
   // then.
@@ -130,7 +130,7 @@ class ServerLink final : public runtime::Link,
   // Takes no further calls; ends when those that are here have been answered.
   void drain();
   // Ends it if it has been idle, or has not taken its replies, for too long. Called by the core's
-  // Sweeper.
+  // TimeoutScanner.
   void check_timeouts(uint64_t now_ns);
 
   // Any thread: whether its client has ever made a call.
@@ -175,7 +175,7 @@ class ServerLink final : public runtime::Link,
   void log_end(const Ending& ending);
 
   // Measures how long a condition has held without progress, where a count shows progress.
-  struct Standstill {
+  struct StallTimer {
     uint64_t seen = 0;
     uint64_t since_ns = 0;
 
@@ -194,8 +194,8 @@ class ServerLink final : public runtime::Link,
   BackwardClient::Impl* back_ = nullptr;      // of that
   runtime::SizeRequests size_requests_;
   GrowthShares grown_;
-  Standstill idle_;
-  Standstill sending_;
+  StallTimer idle_;
+  StallTimer sending_;
   bool opened_ = false;  // the program was told about it, and not yet about its end
   bool seen_to_call_ = false;
 };
@@ -206,7 +206,7 @@ static_assert(sizeof(ServerLink) <= 4224);
 // Watches the connections of one core: ends those that are idle, or take no replies, for longer
 // than the server's limits allow. Costs nothing per call: it compares what the engine counts. If
 // there are many connections, it checks an eighth at a time, so that no pass takes long.
-class Sweeper final : public runtime::Chore {
+class TimeoutScanner final : public runtime::PeriodicTask {
  public:
   // The core's thread.
   void add(ServerLink& link) {

@@ -37,7 +37,7 @@ void look(void* argument) {
   seen.runs.fetch_add(1);
 }
 
-TEST(Aside, RunsOnAThreadThatTakesNoSignals) {
+TEST(AsideThread, RunsOnAThreadThatTakesNoSignals) {
   auto memory = small_memory();
   auto runtime = runtime_of(*memory, {});
   Seen seen;
@@ -125,11 +125,11 @@ TEST(StopCapture, DoesNotWaitForEverForItsFile) {
 }
 
 // Tasks that wait behind it are dropped first.
-TEST(Aside, ItsEndWaitsForTheTaskThatRunsAndForNoOther) {
+TEST(AsideThread, ItsEndWaitsForTheTaskThatRunsAndForNoOther) {
   std::atomic<bool> let_go = false, ended = false;
   std::atomic<int> others = 0;
   {
-    runtime::Aside aside;
+    runtime::AsideThread aside;
     std::atomic<bool> begun = false;
     ASSERT_TRUE(aside.run([&] {
       begun = true;
@@ -147,8 +147,8 @@ TEST(Aside, ItsEndWaitsForTheTaskThatRunsAndForNoOther) {
   EXPECT_EQ(others, 0);
 }
 
-TEST(Aside, RunsTasksInOrder) {
-  runtime::Aside aside;
+TEST(AsideThread, RunsTasksInOrder) {
+  runtime::AsideThread aside;
   std::vector<int> order;
   std::atomic<bool> done = false;
   for (int i = 0; i < 100; ++i)
@@ -161,7 +161,7 @@ TEST(Aside, RunsTasksInOrder) {
 }
 
 // A thread that waits there does not poll a core that no thread has polled yet.
-TEST(Aside, IsNoThreadThatPolls) {
+TEST(AsideThread, IsNoThreadThatPolls) {
   auto memory = small_memory();
   auto runtime = runtime_of(*memory, {});
   struct Asked {

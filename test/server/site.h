@@ -170,7 +170,7 @@ struct Site final : private runtime::Acceptor {
 
   void end_server() {
     if (server != nullptr)
-      server->let_go();
+      server->handle_destroyed();
     server.reset();
   }
 
