@@ -39,8 +39,8 @@
  * own. While a dispatch routine takes longer than a millisecond, while neither rrdk_svc_run() nor
  * rrdk_svc_poll() is running, or while batched calls are on their way, a thread "rrdk-tirpc" polls
  * instead: one for servers, and up to four for clients in a process that makes batched calls.
- * Besides these there are the threads that rrdk/runtime.h lists, whatever the number of CLIENTs. A
- * CLIENT has one descriptor over iwarp, and three over shm.
+ * Besides these there are the library's own threads, which doc/guide-cores-and-memory.md lists,
+ * whatever the number of CLIENTs. A CLIENT has one descriptor over iwarp, and three over shm.
  *
  * fork() without exec is not allowed once one of these functions was called, see rrdk/eal.h. In a
  * child they all fail, as does clnt_call(), with RPC_CANTSEND; clnt_destroy() and svc_destroy()
