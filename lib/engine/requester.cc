@@ -100,8 +100,8 @@ uint64_t Requester::quiet_until() const noexcept {
   };
   if (!queued_.empty() && common_.receives.has_bare())
     return 0;
-  for (const OutgoingCall& call : queued_)
-    consider(call);
+  if (!queued_.empty())
+    until = queued_due_ns_;
   for (const Slot& slot : slots()) {
     if (slot.call == nullptr)
       continue;

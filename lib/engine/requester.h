@@ -237,6 +237,8 @@ class Requester {
   void end(OutgoingCall& call, CallStatus status) noexcept;
   template <typename Predicate>
   Calls unqueue(Predicate&& wanted) noexcept;
+  Calls unqueue_late(uint64_t now_ns) noexcept;
+  void note_queued(const OutgoingCall& call) noexcept;
   void end_all(Calls calls, CallStatus status) noexcept;
   void requeue(OutgoingCall& call) noexcept;
   void send_again(OutgoingCall& call) noexcept;
@@ -338,8 +340,9 @@ class Requester {
   // Stand in for the callers' objects of lent calls; as many as were ever lent at once.
   std::vector<std::unique_ptr<OutgoingCall>> stand_ins_;
   std::vector<OutgoingCall*> free_stand_ins_;
-  uint64_t starved_since_ns_ = 0;  // 0: no tick has seen it starved
-  uint64_t starved_heard_ = 0;     // messages that had been received by then
+  uint64_t queued_due_ns_ = UINT64_MAX;  // no deadline of a queued call is earlier
+  uint64_t starved_since_ns_ = 0;        // 0: no tick has seen it starved
+  uint64_t starved_heard_ = 0;           // messages that had been received by then
   std::string starved_text_;
 };
 

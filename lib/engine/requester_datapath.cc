@@ -41,6 +41,12 @@ void Requester::submit(OutgoingCall& call) noexcept {
   if (call.submitted_ticks == 0)
     call.submitted_ticks = base::Tsc::ticks();
   queued_.push(call);
+  note_queued(call);
+}
+
+void Requester::note_queued(const OutgoingCall& call) noexcept {
+  if (call.deadline_ns != 0)
+    queued_due_ns_ = std::min(queued_due_ns_, call.deadline_ns);
 }
 
 // A Receive for the reply must be posted before the call is sent (V1-CREDIT-15). On a connection
@@ -347,6 +353,7 @@ void Requester::requeue(OutgoingCall& call) noexcept {
   call.bound = 0;
   call.stage = CallStage::kQueued;
   queued_.push_front(call);
+  note_queued(call);
   pump();
 }
 
@@ -361,6 +368,10 @@ void Requester::end(OutgoingCall& call, CallStatus status) noexcept {
     call.release_buffers();
   }
   common_.upcalls.on_call_ended(call);
+}
+
+static bool is_late(const OutgoingCall& call, uint64_t now_ns) noexcept {
+  return call.deadline_ns != 0 && call.deadline_ns <= now_ns;
 }
 
 // Takes the queued calls that are `wanted` out of the queue, in the same order.
@@ -378,6 +389,16 @@ Requester::Calls Requester::unqueue(Predicate&& wanted) noexcept {
     taken.push(call);
   }
   return taken;
+}
+
+Requester::Calls Requester::unqueue_late(uint64_t now_ns) noexcept {
+  queued_due_ns_ = UINT64_MAX;
+  return unqueue([&](const OutgoingCall& call) {
+    if (is_late(call, now_ns))
+      return true;
+    note_queued(call);
+    return false;
+  });
 }
 
 void Requester::end_all(Calls calls, CallStatus status) noexcept {
@@ -408,9 +429,6 @@ void Requester::give_up_again(OutgoingCall& call, CallStatus status) noexcept {
 }
 
 void Requester::on_tick(uint64_t now_ns) noexcept {
-  auto late = [now_ns](const OutgoingCall& call) {
-    return call.deadline_ns != 0 && call.deadline_ns <= now_ns;
-  };
   uint32_t left = active_;  // most slots are free, and the first ones are used first
   for (Slot& slot : slots()) {
     if (left == 0)
@@ -418,17 +436,17 @@ void Requester::on_tick(uint64_t now_ns) noexcept {
     if (slot.call == nullptr)
       continue;
     --left;
-    if (slot.call->stage == CallStage::kInFlight && late(*slot.call))
+    if (slot.call->stage == CallStage::kInFlight && is_late(*slot.call, now_ns))
       give_up(*slot.call, CallStatus::kTimeout);
     else if (slot.call->stage == CallStage::kLent)
       check_lent(*slot.call, now_ns);
     else if (slot.call->stage == CallStage::kRevoking)
       check_stuck(*slot.call, now_ns);
-    if (slot.call != nullptr && slot.call->again && late(*slot.call)) [[unlikely]]
+    if (slot.call != nullptr && slot.call->again && is_late(*slot.call, now_ns)) [[unlikely]]
       give_up_again(*slot.call, CallStatus::kTimeout);
   }
-  if (!queued_.empty())
-    end_all(unqueue(late), CallStatus::kTimeout);
+  if (queued_due_ns_ <= now_ns)  // thousands may wait, so a tick does not look at each
+    end_all(unqueue_late(now_ns), CallStatus::kTimeout);
   if (!queued_.empty() && lacks_receives()) [[unlikely]]
     end_queued(CallStatus::kNoMemory);
   check_starved(now_ns);

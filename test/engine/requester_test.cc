@@ -331,6 +331,34 @@ TEST_F(RequesterTest, ACallEndsAfterItsSendCompleted) {
   expect_status(call, CallStatus::kOk);
 }
 
+TEST_F(RequesterTest, QueuedCallsEndAtTheirOwnDeadlinesInAnyOrder) {
+  connect({.credits = 4});
+  OutgoingCall first, calls[4];
+  send(first);
+  const uint64_t deadlines[] = {300, 100, 0, 200};
+  for (size_t i = 0; i < std::size(calls); ++i) {
+    calls[i].deadline_ns = deadlines[i];
+    submit(calls[i]);
+  }
+  auto ended_at = [&](uint64_t now) {
+    end->ended.clear();
+    end->engine->on_tick(now);
+    return end->ended;
+  };
+  using Ended = decltype(end->ended);
+  EXPECT_EQ(ended_at(99), Ended());
+  EXPECT_EQ(ended_at(100), Ended{&calls[1]});
+  EXPECT_EQ(ended_at(199), Ended());
+  EXPECT_EQ(ended_at(200), Ended{&calls[3]});
+  calls[1].deadline_ns = 250;  // earlier than those that wait
+  submit(calls[1]);
+  EXPECT_EQ(ended_at(250), Ended{&calls[1]});
+  EXPECT_EQ(ended_at(300), Ended{&calls[0]});
+  EXPECT_EQ(ended_at(UINT64_MAX), Ended()) << "a call without a deadline";
+  EXPECT_EQ(calls[0].status, CallStatus::kTimeout);
+  end->disconnect();
+}
+
 // Shows: V1-CREDIT-23
 TEST_F(RequesterTest, ALateReplyGivesTheCreditBack) {
   connect({.credits = 4});
