@@ -45,7 +45,7 @@ class Process:
 class Server(Process):
     def __init__(self, testrpc, driver, number):
         prefix = f"rrdk-open-loops-{os.getpid()}-{number}"
-        uri = "iwarp://127.0.0.1:0" if driver == "iwarp" else f"shm:@{prefix}"
+        uri = "iwarp://127.0.0.1:0?silence=600" if driver == "iwarp" else f"shm:@{prefix}"
         super().__init__(testrpc, "--telemetry", f"--file-prefix={prefix}", "--", "--server", uri, "--memory", "512M")
         self.uri = re.search(r"listening on (\S+)", self.line("listening on"))[1]
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -92,7 +92,7 @@ def run(testrpc, driver, delay, rate, connections, seconds):
         proxies = [Process(sys.executable, __file__, "--proxy", port, "--delay", delay) for port in ports]
         uris = [proxy.line("iwarp:").strip() for proxy in proxies]
     client = Process(testrpc, "--client", ",".join(uris), "--engine", "null", "--connections", connections, "--rate", rate,
-                     "--duration", 100000, "--warmup", 0.001, "--memory", "256M")
+                     "--duration", 100000, "--warmup", 0.001, "--memory", f"{256 + connections}M")
     client.line("RPC/s")
     time.sleep(seconds)
     client.process.send_signal(signal.SIGSTOP)
