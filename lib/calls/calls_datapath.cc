@@ -403,13 +403,18 @@ void Caller::Impl::to_engine(Call::Impl& call) noexcept {
 // calls in flight, but it is never too short. New calls are at the front of the list.
 void Caller::Impl::set_deadlines(uint64_t now_ns) noexcept {
   RRDK_ON_CORE(core_);
+  uint64_t earliest = UINT64_MAX;
   for (Call::Impl& call : in_engine_) {
     if (call.timed)
       break;
     call.timed = true;
-    if (call.timeout_ms != 0)
-      call.deadline_ns = now_ns + uint64_t{call.timeout_ms} * 1'000'000;
+    if (call.timeout_ms == 0)
+      continue;
+    call.deadline_ns = now_ns + uint64_t{call.timeout_ms} * 1'000'000;
+    earliest = std::min(earliest, call.deadline_ns);
   }
+  if (earliest != UINT64_MAX)
+    carrier_->engine().requester().note_deadline(earliest);
 }
 
 void Caller::Impl::cancel(Call::Impl& call) noexcept {

@@ -73,6 +73,10 @@ class Requester {
     RRDK_ASSERT(slot.call != nullptr, slot.xid);
     advance(*slot.call);
   }
+  // A call that was submitted has got this deadline, which is not 0.
+  void note_deadline(uint64_t deadline_ns) noexcept {
+    queued_due_ns_ = std::min(queued_due_ns_, deadline_ns);
+  }
   void on_tick(uint64_t now_ns) noexcept;
   void on_dead() noexcept;
   // Starts queued calls as far as credits, Receives, keys and buffers permit.

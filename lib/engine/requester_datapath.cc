@@ -46,7 +46,7 @@ void Requester::submit(OutgoingCall& call) noexcept {
 
 void Requester::note_queued(const OutgoingCall& call) noexcept {
   if (call.deadline_ns != 0)
-    queued_due_ns_ = std::min(queued_due_ns_, call.deadline_ns);
+    note_deadline(call.deadline_ns);
 }
 
 // A Receive for the reply must be posted before the call is sent (V1-CREDIT-15). On a connection
