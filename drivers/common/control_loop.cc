@@ -18,10 +18,6 @@ namespace rrdk::drivers {
 
 namespace {
 
-// When this many events wait, no more are made, since peers can cause them faster than they are
-// taken.
-constexpr size_t kMostPending = 1024;
-
 Result<void> control(int epoll, int operation, int fd, uint32_t interest, uint64_t id) {
   epoll_event event{};
   event.events = interest;
@@ -65,8 +61,8 @@ std::vector<fabric::Event> ControlLoop::poll_events(uint32_t most, base::Budget&
   const std::lock_guard lock(mutex_);
   budget_ = &budget;
   budget.begin();
-  if (events_.size() < kMostPending)
-    dispatch();
+  if (events_.size() < most)
+    serve();
   budget_ = &base::Budget::none();
   std::vector<fabric::Event> out;
   while (!events_.empty() && out.size() < most) {
@@ -75,22 +71,39 @@ std::vector<fabric::Event> ControlLoop::poll_events(uint32_t most, base::Budget&
     out.push_back(std::move(events_.front().event));
     events_.pop_front();
   }
-  if (!events_.empty() || !due_.empty())
+  if (!events_.empty() || !due_.empty() || in_round_ || ticks_first_ || tick_wanted_)
     keep_readable();
   return out;
 }
 
-void ControlLoop::dispatch() {
-  for (uint32_t served = 0; served < kMostServed && dispatch_one(); ++served) {
+// Both what is ready and the ticks can use up the budget, so they take turns in being first. What
+// has nothing to do uses up nothing, however small the budget is: a core may sleep after it.
+void ControlLoop::serve() {
+  if (std::exchange(ticks_first_, false)) {
+    tick();
+    if (!over_budget())
+      serve_ready();
+  } else {
+    ticks_first_ = serve_ready() && over_budget();
+    if (!ticks_first_)
+      tick();
+  }
+}
+
+// Returns whether anything was ready.
+bool ControlLoop::serve_ready() {
+  uint32_t served = 0;
+  while (served < kMostServed && serve_one()) {
+    ++served;
     if (over_budget())
       break;
   }
-  tick();
+  return served != 0;
 }
 
 // One at a time: epoll then reports what is left after the others that are ready, so that each has
 // its turn. Returns false if nothing is ready.
-bool ControlLoop::dispatch_one() {
+bool ControlLoop::serve_one() {
   epoll_event ready;
   if (::epoll_wait(epoll_.get(), &ready, 1, /*timeout=*/0) != 1)
     return false;
@@ -98,14 +111,16 @@ bool ControlLoop::dispatch_one() {
   if (id == kTimerId || id == kNudgeId) {
     drain(id == kTimerId ? timer_.get() : nudges_.get());
     round_due_ = round_due_ || id == kTimerId;
+    tick_wanted_ = true;
   } else if (auto it = endpoints_.find(id); it != endpoints_.end()) {
     it->second->on_ready();
   }
   return true;
 }
 
-// What the budget leaves goes on in the next call, before it is due again.
+// What the budget leaves goes on in the next call.
 void ControlLoop::tick() {
+  tick_wanted_ = false;  // first: nudges that come from now on are for the next one
   {
     const std::lock_guard lock(nudged_mutex_);
     ticking_.insert(nudged_.begin(), nudged_.end());
@@ -113,20 +128,37 @@ void ControlLoop::tick() {
       make_due(*endpoint);
     nudged_.clear();
   }
-  if (std::exchange(round_due_, false))
-    for (Endpoint* endpoint : ticking_)
-      make_due(*endpoint);
-  if (due_.empty())
-    return run_timer();
-  const Clock::time_point now = Clock::now();
-  do {
-    Endpoint& endpoint = *due_.front();
-    due_.pop_front();
-    endpoint.is_due_ = false;
-    if (ticking_.contains(&endpoint))
-      endpoint.on_tick(now);
-  } while (!due_.empty() && !over_budget());
+  if (std::exchange(round_due_, false) && !in_round_) {
+    in_round_ = true;
+    round_at_ = nullptr;
+  }
+  for (Endpoint* endpoint = next_due(); endpoint != nullptr;
+       endpoint = over_budget() ? nullptr : next_due())
+    endpoint->on_tick(Clock::now());
   run_timer();
+}
+
+// Those that were nudged and, one after the other, all that tick: in turn, since either may be
+// many. Null: none is due.
+Endpoint* ControlLoop::next_due() {
+  if (in_round_ && std::exchange(round_next_, !round_next_)) {
+    if (Endpoint* const endpoint = next_in_round())
+      return endpoint;
+  }
+  while (!due_.empty()) {
+    Endpoint* const endpoint = due_.front();
+    due_.pop_front();
+    endpoint->is_due_ = false;
+    if (ticking_.contains(endpoint))
+      return endpoint;
+  }
+  return in_round_ ? next_in_round() : nullptr;
+}
+
+Endpoint* ControlLoop::next_in_round() {
+  const auto next = ticking_.upper_bound(round_at_);
+  in_round_ = next != ticking_.end();
+  return in_round_ ? round_at_ = *next : nullptr;
 }
 
 void ControlLoop::make_due(Endpoint& endpoint) {

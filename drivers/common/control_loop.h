@@ -42,17 +42,18 @@ class Endpoint {
   friend class ControlLoop;
   uint64_t id_ = 0;          // in the epoll set; 0: never in it
   uint32_t num_events_ = 0;  // its events that wait for poll_events()
-  bool is_due_ = false;      // for its tick
+  bool is_due_ = false;      // for a tick, before the next round
 };
 
 class ControlLoop {
  public:
   Result<void> start();
 
-  // Handles what is ready, until the budget is spent, then returns events, oldest first.
+  // Returns at most `most` events, oldest first. If fewer wait, first handles what is ready, until
+  // the budget is spent: peers could cause events faster than they are taken.
   std::vector<fabric::Event> poll_events(uint32_t most, base::Budget& budget);
   // Called by an endpoint that could do more: whether the rest must wait. Epoll reports it again.
-  bool over_budget() noexcept { return budget_->spent(); }
+  bool over_budget() noexcept { return !budget_->may_go_on(); }
   int event_fd() const { return epoll_.get(); }
 
   // The lock is recursive, since a call to one endpoint can end another.
@@ -81,9 +82,12 @@ class ControlLoop {
   void clear();
 
  private:
-  void dispatch();
-  bool dispatch_one();
+  void serve();
+  bool serve_ready();
+  bool serve_one();
   void tick();
+  Endpoint* next_due();
+  Endpoint* next_in_round();
   void make_due(Endpoint& endpoint);
   void run_timer();
   void keep_readable();
@@ -97,8 +101,13 @@ class ControlLoop {
   std::unordered_map<uint64_t, Endpoint*> endpoints_;
   uint64_t next_id_ = kFirstId;
   std::set<Endpoint*> ticking_;
-  std::deque<Endpoint*> due_;  // their ticks are due, unless they have stopped ticking
-  bool round_due_ = false;     // those of all that tick
+  std::deque<Endpoint*> due_;     // were nudged; they may have stopped ticking
+  bool round_due_ = false;        // the timer has run out: all that tick have a tick
+  bool in_round_ = false;         // some have had it
+  Endpoint* round_at_ = nullptr;  // the last of these, which may be gone
+  bool round_next_ = false;       // the next tick is one of the round
+  bool ticks_first_ = false;      // the last call did not come to them
+  bool tick_wanted_ = false;      // a nudge or the timer was noted since the last ones
   bool timer_runs_ = false;
   base::Budget* budget_ = &base::Budget::none();  // of the call of poll_events()
   std::mutex nudged_mutex_;

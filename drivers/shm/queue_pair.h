@@ -45,6 +45,7 @@ class QueuePair final : public fabric::QueuePair,
   bool send_now(std::span<const MemorySpan> spans, uint32_t invalidate_key) override;
   bool bind_now(uint32_t key, const MemorySpan& span, fabric::Rights rights) override;
   bool read_now(const MemorySpan& to, uint32_t key, uint64_t remote_address) override;
+  bool puts_reads_off() const override { return read_put_off_; }
   bool reserve_keys(std::span<uint32_t> keys) override;
   void release_key(uint32_t key) override;
   void expect_read(uint32_t key) override;
@@ -312,17 +313,19 @@ class QueuePair final : public fabric::QueuePair,
   SegmentView theirs_;
   Doorbell bell_;  // the peer's
   fabric::LaneUser* lane_user_ = nullptr;
-  uint64_t consumed_by_peer_ = 0;  // as last read
-  uint64_t turn_began_ = 0;        // taken_ when this turn of receiving began
-  uint64_t written_ = 0;           // bytes of the peer's Writes that were copied in this turn
-  bool acknowledge_ = false;       // the peer waits for some of what was taken since
-  bool acks_ = false;              // or it will, for the message that the lane has found
-  bool stalled_ = false;           // counted: the next message has no Receive
-  bool unsure_ = false;            // the peer may have begun to rest unnoticed when it was told
-  uint64_t written_until_ = 0;     // the number of the last message that Lane::write() sent
-  uint64_t claimed_at_ = 0;        // of what Lane::begin() claimed in the copies
-  uint64_t behind_write_ = 0;      // taken_ after the peer's last Write
-  uint32_t placed_ = 0;            // bytes of the next message, a long Write, that were copied
+  uint64_t consumed_by_peer_ = 0;   // as last read
+  uint64_t turn_began_ = 0;         // taken_ when this turn of receiving began
+  uint64_t written_ = 0;            // bytes of the peer's Writes that were copied in this turn
+  bool acknowledge_ = false;        // the peer waits for some of what was taken since
+  bool acks_ = false;               // or it will, for the message that the lane has found
+  bool stalled_ = false;            // counted: the next message has no Receive
+  bool unsure_ = false;             // the peer may have begun to rest unnoticed when it was told
+  uint64_t written_until_ = 0;      // the number of the last message that Lane::write() sent
+  uint64_t claimed_at_ = 0;         // of what Lane::begin() claimed in the copies
+  uint64_t behind_write_ = 0;       // taken_ after the peer's last Write
+  uint32_t placed_ = 0;             // bytes of the next message, a long Write, that were copied
+  bool read_put_off_ = false;       // a Read was left to a later pass
+  uint64_t over_budget_bytes_ = 0;  // read at once although the budget of the pass was spent
   drivers::ReceiveQueue own_receives_;
   drivers::ReceiveQueue* const shared_receives_;  // null: own_receives_ are all
   drivers::ReceiveQueue* receives_;

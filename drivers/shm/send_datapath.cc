@@ -69,6 +69,8 @@ uint32_t QueuePair::post_send(std::span<const fabric::SendWr> wrs) {
     refused_copy_ = 0;
     open_sends();
   }
+  if (!wrs.empty())
+    read_put_off_ = false;
   uint32_t taken = 0;
   for (; taken < wrs.size(); ++taken) {
     const fabric::SendWr& wr = wrs[taken];
@@ -77,8 +79,10 @@ uint32_t QueuePair::post_send(std::span<const fabric::SendWr> wrs) {
     if (sends_full() || (wr.copied && waits_for_copies(wr)))
       break;
     // The next pass goes on with it.
-    if (wr.op == Op::kRead && cq_.known_over_budget()) [[unlikely]]
+    if (wr.op == Op::kRead && cq_.known_over_budget()) [[unlikely]] {
+      read_put_off_ = true;
       break;
+    }
     SendRecord record{wr.wr_id,       0,           0,       wr.key, wr.op, WcStatus::kFlushed,
                       Wait::kNothing, wr.signaled, wr.quiet};
     const bool open = status_.load(std::memory_order_relaxed) == Status::kEstablished;
@@ -480,6 +484,13 @@ WcStatus QueuePair::read(const fabric::SendWr& wr, SendRecord& record) noexcept 
 // As for a Send that is copied, `to` is not looked up in a region, since its address is not given
 // to the peer.
 bool QueuePair::read_now(const MemorySpan& to, uint32_t key, uint64_t remote_address) {
+  if (cq_.known_over_budget()) [[unlikely]] {
+    over_budget_bytes_ += to.length;  // many small pieces take as long as a large one
+    if (over_budget_bytes_ >= kLargeCopy)
+      return false;
+  } else {
+    over_budget_bytes_ = 0;
+  }
   return status_.load(std::memory_order_relaxed) == Status::kEstablished &&
          copy_remote(key, remote_address, {&to, 1}) == nullptr;
 }

@@ -140,10 +140,9 @@ void Responder::start_reads(ServedCall& call) noexcept {
 
 // Reads all that is left of the call's chunks, if the device reads at once: each call is read,
 // answered and finished before the next one, so that its buffers are in the caches when the next
-// one takes them. This is one step of a pass, however large the call is: with Reads that waited for
-// later passes, the call would hold buffers, and its peer would be blamed for our delay. Listed
-// replies must be posted first, since the peer could copy what they name meanwhile. Returns false
-// if the Read at the cursor must be posted.
+// one takes them. Listed replies must be posted first, since the peer could copy what they name
+// meanwhile. Returns false if the Read at the cursor must be posted: it has failed, or the pass of
+// the core has no time left for it.
 bool Responder::read_now(ServedCall& call) noexcept {
   if (!common_.options.reads_at_once || common_.port == nullptr)
     return false;
@@ -153,7 +152,8 @@ bool Responder::read_now(ServedCall& call) noexcept {
   do {
     const MoveCursor& c = part.cursor;
     const proto::Segment& segment = part.header.lists.segments[c.segment];
-    const MemorySpan piece = next_piece(part, segment.length - c.segment_offset);
+    const MemorySpan piece = next_piece(
+        part, std::min(segment.length - c.segment_offset, common_.options.max_read_bytes));
     if (!common_.port->read_now(piece, segment.handle, segment.offset + c.segment_offset))
       return false;
     common_.counters.rdma_read_bytes += piece.length;
@@ -162,8 +162,11 @@ bool Responder::read_now(ServedCall& call) noexcept {
   return true;
 }
 
+// Not if a piece may have to wait for the next pass: what was read would be read again.
 bool Responder::fetch_at_once(ServedCall& call) noexcept {
   RRDK_ASSERT(call.part->header.lists.num_reads == 1 && wait_buffers_.empty());
+  if (call.part->header.lists.reads[0].length > common_.options.max_read_bytes) [[unlikely]]
+    return false;
   call.inline_data = call.whole.data;
   call.inline_length = call.whole.length;
   if (!take_sinks(call)) [[unlikely]] {
@@ -228,11 +231,12 @@ void Responder::on_read_completed(ServedCall& call, uint32_t bytes) noexcept {
 //
 // Progress is counted in bytes, so that an occasional tiny Read does not count as progress. If the
 // device reports it, bytes count as they arrive, so a large, slow Read is progress; otherwise they
-// count when a Read completes, and Reads are short then (Capabilities::max_read_bytes).
+// count when a Read completes, and Reads are short then (Capabilities::max_read_bytes). Reads that
+// we put off ourselves do not count against the peer.
 void Responder::check_progress(uint64_t now_ns) noexcept {
   uint64_t last_ns = std::exchange(progress_tick_ns_, now_ns);
-  bool was_away =
-      now_ns - last_ns > common_.options.progress_wait_ns / 4;  // our core was late, not the peer
+  bool was_away = now_ns - last_ns > common_.options.progress_wait_ns / 4 ||
+                  common_.keys.puts_reads_off();  // our core was late, not the peer
   uint64_t arrived = common_.keys.read_bytes();
   uint64_t progress = arrived != 0 ? arrived - arrived_before_ : completed_;
   if (progress_since_ns_ == 0 || was_away || progress > reading_bytes_ / kSlowestParts) {

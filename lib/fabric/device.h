@@ -166,6 +166,8 @@ class RemoteKeys {
   // Returns how many bytes of data RDMA Reads have brought so far, including those still in flight.
   // It is always 0 if the device reports only complete Reads.
   virtual uint64_t read_bytes() const { return 0; }
+  // Whether a Read waits to be posted because a pass of our core had no time for it.
+  virtual bool puts_reads_off() const { return false; }
 
  protected:
   ~RemoteKeys() = default;
@@ -200,7 +202,8 @@ class QueuePair : public RemoteKeys {
   }
   // Performs kRead at once, before anything that is still to be posted: all data is there when it
   // returns. If it returns false, nothing was counted, and the Read must be posted; its completion
-  // then reports the error, if there is one.
+  // then reports the error, if there is one. It is also false if a long copy would exceed the
+  // budget of the pass.
   virtual bool read_now(const MemorySpan& /*to*/, uint32_t /*key*/, uint64_t /*remote_address*/) {
     return false;
   }

@@ -51,6 +51,7 @@ class TappedQueuePair final : public QueuePair {
   void release_key(uint32_t key) override { queue_pair_.release_key(key); }
   void expect_read(uint32_t key) override { queue_pair_.expect_read(key); }
   uint64_t read_bytes() const override { return queue_pair_.read_bytes(); }
+  bool puts_reads_off() const override { return queue_pair_.puts_reads_off(); }
 
  private:
   Tap& tap_;

@@ -93,16 +93,29 @@ size_t ControlQueue::take() {
   return taken_.size();
 }
 
+// The others wait for the next pass.
+uint32_t ControlQueue::run_first() {
+  std::deque<Task> quick;
+  {
+    std::lock_guard lock(mutex_);
+    quick.swap(first_);
+  }
+  for (const Task& task : quick)
+    task();
+  return static_cast<uint32_t>(quick.size());
+}
+
 uint32_t ControlQueue::run() {
-  budget_.begin();
+  if (!budget_.may_begin(base::SlowWork::kTasks))
+    return run_first();
   const size_t most = take();
   uint32_t ran = 0;
-  do {
+  while (ran < most && (ran == 0 || budget_.may_go_on())) {
     const Task task = std::move(taken_.front());
     taken_.pop_front();
     task();
     ++ran;
-  } while (ran < most && !budget_.spent());
+  }
   if (!taken_.empty())
     waiting_.store(true, std::memory_order_relaxed);
   return ran;

@@ -126,7 +126,7 @@ class Inbox {
 
 // What the control path has for a poll core: connections to open, close and end, the fabric's
 // events. In order, unbounded, protected by a lock; the core checks one flag per pass. A pass runs
-// tasks that are there when it begins, at least one, until its budget is spent.
+// tasks that are there when it begins, until its budget is spent (base/budget.h).
 class ControlQueue {
  public:
   using Task = std::function<void()>;
@@ -148,6 +148,7 @@ class ControlQueue {
 
  private:
   uint32_t run();
+  uint32_t run_first();
   size_t take();
 
   Alarm& alarm_;

@@ -60,10 +60,15 @@ uint32_t OpenDevice::route_events(base::Budget& budget) {
   std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock)
     return 0;
-  std::vector<fabric::Event> events = device_->poll_events(kEventsPerPass, budget);
-  for (fabric::Event& event : events)
-    route(std::move(event));
-  return static_cast<uint32_t>(events.size());
+  uint32_t count = 0;
+  while (count != kEventsPerPass && (count == 0 || budget.may_go_on())) {
+    std::vector<fabric::Event> next = device_->poll_events(1, budget);
+    if (next.empty())
+      break;
+    route(std::move(next.front()));
+    ++count;
+  }
+  return count;
 }
 
 void OpenDevice::route(fabric::Event event) {

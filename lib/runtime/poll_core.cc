@@ -230,10 +230,13 @@ bool PollCore::abandoned() {
   return !owner_token_ || !owner_token_->running.load(std::memory_order_acquire);
 }
 
+// Of each device in turn. There must be one.
 uint32_t PollCore::route_events() {
   uint32_t count = 0;
-  for (OpenDevice* device : devices_)
-    count += device->route_events(budget_);
+  for (size_t i = 0; i < devices_.size() && (i == 0 || budget_.may_go_on()); ++i) {
+    next_device_ = (next_device_ + 1) % devices_.size();
+    count += devices_[next_device_]->route_events(budget_);
+  }
   return count;
 }
 

@@ -9,7 +9,7 @@
 //
 // Each stage is bounded: messages, calls and deferred items by their number, and what may take long
 // (control tasks, which make and end connections; timers; control events; large copies) by the
-// pass's budget, except for its first step.
+// pass's budget (base/budget.h).
 #pragma once
 
 #include <array>
@@ -235,7 +235,7 @@ class PollCore final : public base::OwnedByThread {
     PollCore* core;
     uint64_t next_tick = 0;
     uint64_t next_events = 0;
-    bool events_left = false;  // perhaps: the budget was spent
+    bool events_left = false;  // perhaps: the budget was, or is, spent
 
     uint32_t poll(uint64_t now_ns);
     bool peek(uint64_t) const { return events_left; }
@@ -256,7 +256,8 @@ class PollCore final : public base::OwnedByThread {
   void idle(uint64_t idle_since);
   bool sleep();  // false: there was work
   void set_sleep_limit();
-  static constexpr size_t kTickedAtOnce = 256;
+  static constexpr size_t kTickedAtOnce = 256;  // until the budget is spent
+  static constexpr size_t kBetweenClocks = 32;  // links
   uint32_t tick(uint64_t now_ns);
   uint32_t route_events();
   // Returns false if something is left to post.
@@ -299,6 +300,7 @@ class PollCore final : public base::OwnedByThread {
   size_t next_ticked_ = 0;                       // index into ticking_
   std::vector<PeriodicTask*> periodic_tasks_;
   std::vector<OpenDevice*> devices_;
+  size_t next_device_ = 0;  // index into devices_: the one whose events were taken last
   std::unordered_map<uint64_t, Link*> links_;  // by id; ids are never reused
   std::atomic<bool> in_pass_ = false;          // written by the thread that is in it
   const void* outer_pass_ = nullptr;  // the pass in which this one is nested: another core's

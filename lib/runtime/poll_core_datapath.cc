@@ -215,11 +215,14 @@ uint32_t PollCore::Housekeeping::poll(uint64_t now_ns) {
     next_tick = now_ns + kTickNs;
     core->tick(now_ns);
   }
-  if (now_ns >= next_events) {
-    const uint32_t events = core->route_events();
-    events_left = core->budget_.known_spent();
+  if (now_ns >= next_events && !core->devices_.empty()) {
+    events_left = !core->budget_.may_begin(base::SlowWork::kEvents);
+    if (!events_left) {
+      const uint32_t events = core->route_events();
+      events_left = events != 0 && !core->budget_.may_go_on();
+      work += events;
+    }
     next_events = events_left ? 0 : now_ns + kEventsNs;
-    work += events;
   }
   return work;
 }
@@ -228,7 +231,11 @@ uint32_t PollCore::Housekeeping::poll(uint64_t now_ns) {
 // number. The list does not grow meanwhile, since links are added only in flush().
 uint32_t PollCore::tick(uint64_t now_ns) {
   const size_t ticked = std::min(ticking_.size(), kTickedAtOnce);
+  if (ticked > kBetweenClocks)
+    budget_.begin();
   for (size_t i = 0; i < ticked; ++i) {
+    if (i != 0 && i % kBetweenClocks == 0 && budget_.spent())
+      break;
     if (next_ticked_ >= ticking_.size())
       next_ticked_ = 0;
     Link* const link = ticking_[next_ticked_];
@@ -292,13 +299,20 @@ bool Link::post() {
 }
 
 // Posts for each link to which something happened: one doorbell per connection and pass. Returns
-// false if a queue, or the worker ring, was full; the next pass tries again.
+// false if a queue, or the worker ring, was full, or if the budget was spent; the next pass tries
+// again. The link that has spent the budget comes after those that it keeps waiting.
 bool PollCore::post_dirty() {
   bool all = !for_workers_ || push_workers();
   for (auto links = dirty_.take(); !links.empty();) {
     Link& link = links.pop();
     link.dirty_ = false;
+    const bool was_spent = budget_.known_spent();
     if (!link.post()) {
+      if (budget_.known_spent() && !was_spent && !link.dirty_) [[unlikely]] {
+        link.dirty_ = true;
+        links.push(link);
+        continue;
+      }
       mark_dirty(link);
       all = false;
     }

@@ -27,14 +27,15 @@ void Timers::cancel(Timer& timer) noexcept {
 }
 
 uint32_t Timers::fire_due(uint64_t now_ns) noexcept {
-  budget_.begin();
+  if (!budget_.may_begin(base::SlowWork::kTimers))
+    return 0;
   uint32_t count = 0;
   do {
     Timer* timer = heap_.front();
     cancel(*timer);
     timer->fire(*timer);
     ++count;
-  } while (count < kMostPerPass && peek(now_ns) && !budget_.spent());
+  } while (count < kMostPerPass && peek(now_ns) && budget_.may_go_on());
   return count;
 }
 

@@ -238,11 +238,15 @@ class TimeoutScanner final : public runtime::PeriodicTask {
     const bool seldom = now_ns - std::exchange(last_look_ns_, now_ns) > kSeldomNs;
     const size_t part = seldom ? links_.size() : std::max(kAtOnce, links_.size() / 8);
     const size_t end = std::min(links_.size(), next_ + part);
+    if (next_ < end)
+      links_[next_]->core().budget().begin();
     while (next_ < end) {
       ServerLink& link = *links_[next_++];
       link.check_timeouts(now_ns);
-      // Closing one takes time: the rest waits for the next look.
-      if (link.state() == runtime::LinkState::kClosing && link.core().budget().spent())
+      // Closing one takes time, and so do many: the rest waits for the next look. A core that
+      // sleeps has the time to look at all.
+      const bool is_closing = link.state() == runtime::LinkState::kClosing;
+      if ((is_closing || (!seldom && next_ % kBetweenClocks == 0)) && link.core().budget().spent())
         break;
     }
     if (next_ < links_.size())
@@ -256,6 +260,7 @@ class TimeoutScanner final : public runtime::PeriodicTask {
 
  private:
   static constexpr size_t kAtOnce = 128;
+  static constexpr size_t kBetweenClocks = 16;
   static constexpr uint64_t kSeldomNs = 100'000'000;
 
   std::vector<ServerLink*> links_;

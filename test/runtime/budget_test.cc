@@ -1,6 +1,6 @@
-// The budget of a pass: what may take long stops when it is spent and goes on in the next pass, at
-// least one step of each kind in each, in order; and a core does not sleep meanwhile. Steps that
-// take longer than the budget make that certain.
+// The budget of a pass: what may take long stops when it is spent and goes on in the next pass, in
+// order, and each kind has its turn; and a core does not sleep meanwhile. Steps that take longer
+// than the budget make that certain.
 #include "base/budget.h"
 
 #include <gtest/gtest.h>
@@ -21,6 +21,7 @@ namespace rrdk::runtime {
 namespace {
 
 using base::Budget;
+using base::SlowWork;
 using base::Tsc;
 
 constexpr uint32_t kSmallestUs = 1;
@@ -59,11 +60,66 @@ TEST(PassBudget, OfZeroIsNone) {
   const base::Count passes;
   Budget zero(0, passes);
   for (Budget* budget : {&zero, &Budget::none()}) {
-    budget->begin();
+    EXPECT_TRUE(budget->may_begin(SlowWork::kTasks));
     slow_step();
     EXPECT_FALSE(budget->spent());
     EXPECT_FALSE(budget->known_spent());
+    EXPECT_TRUE(budget->may_go_on());
+    EXPECT_TRUE(budget->may_begin(SlowWork::kTimers));
   }
+}
+
+// Each step takes longer than the budget, so a pass has only one.
+TEST(PassBudget, KindsTakeTurns) {
+  Passes pass;
+  std::vector<SlowWork> done;
+  for (int passes = 1; passes <= 6; ++passes, ++pass.number) {
+    for (SlowWork kind : {SlowWork::kTasks, SlowWork::kTimers, SlowWork::kEvents}) {
+      if (pass.budget.may_begin(kind)) {
+        done.push_back(kind);
+        slow_step();
+        EXPECT_FALSE(pass.budget.may_go_on());
+      }
+    }
+    EXPECT_EQ(done.size(), static_cast<size_t>(passes));
+  }
+  EXPECT_EQ(done, (std::vector{SlowWork::kTasks, SlowWork::kTimers, SlowWork::kEvents,
+                               SlowWork::kTasks, SlowWork::kTimers, SlowWork::kEvents}));
+}
+
+// The copies use up each pass that they may.
+TEST(PassBudget, WhatComesWithMessagesLeavesEverySecondPassToAKind) {
+  Passes pass;
+  const auto copy = [&] {
+    pass.budget.begin();
+    slow_step();
+    EXPECT_TRUE(pass.budget.spent());
+  };
+  copy();
+  EXPECT_FALSE(pass.budget.may_begin(SlowWork::kTimers));
+  ++pass.number;
+  pass.budget.begin();
+  EXPECT_TRUE(pass.budget.spent()) << "after one step, however short";
+  EXPECT_FALSE(pass.budget.may_begin(SlowWork::kTasks));
+  EXPECT_TRUE(pass.budget.may_begin(SlowWork::kTimers));
+  slow_step();
+  EXPECT_FALSE(pass.budget.may_go_on());
+  ++pass.number;
+  EXPECT_FALSE(pass.budget.known_spent());
+  EXPECT_TRUE(pass.budget.may_begin(SlowWork::kTasks));
+  ++pass.number;
+  copy();
+}
+
+TEST(PassBudget, ATurnThatIsNotTakenIsGone) {
+  Passes pass;
+  EXPECT_TRUE(pass.budget.may_begin(SlowWork::kTasks));
+  slow_step();
+  EXPECT_FALSE(pass.budget.may_begin(SlowWork::kTimers));
+  ++pass.number;
+  EXPECT_FALSE(pass.budget.may_begin(SlowWork::kTasks));
+  ++pass.number;
+  EXPECT_TRUE(pass.budget.may_begin(SlowWork::kTasks));
 }
 
 TEST(PassBudget, ControlTasksAreRunInOrderOverPasses) {
@@ -92,6 +148,33 @@ TEST(PassBudget, ControlTasksAreRunInOrderOverPasses) {
   EXPECT_EQ(ran, (std::vector{1, 0, 2, 3, 4, 5, 6}));
   EXPECT_TRUE(queue.try_sleep(0));
   EXPECT_EQ(queue.poll(0), 0u);
+}
+
+// What must precede other work does so also where the tasks must wait.
+TEST(PassBudget, AFirstTaskDoesNotWait) {
+  Passes pass;
+  Alarm alarm(false);
+  ControlQueue queue(alarm, pass.budget);
+  int ran = 0, first = 0;
+  EXPECT_TRUE(pass.budget.may_begin(SlowWork::kTimers));
+  slow_step();
+  queue.post([&] { ++ran; });
+  queue.post_first([&] { ++first; });
+  EXPECT_EQ(queue.poll(0), 1u);
+  EXPECT_EQ(first, 1);
+  EXPECT_EQ(ran, 0);
+  EXPECT_FALSE(queue.try_sleep(0));
+  ++pass.number;
+  EXPECT_EQ(queue.poll(0), 1u);
+  EXPECT_EQ(ran, 1);
+  ++pass.number;
+  EXPECT_TRUE(pass.budget.may_begin(SlowWork::kTimers));
+  slow_step();
+  queue.post_first([&] { ++first; });
+  EXPECT_EQ(queue.poll(0), 1u);
+  ++pass.number;
+  EXPECT_EQ(queue.poll(0), 0u) << "it was the only one";
+  EXPECT_TRUE(queue.try_sleep(0));
 }
 
 // Without a limit, too: a task that posts itself again would keep the pass for ever.
@@ -187,6 +270,38 @@ TEST_F(PassOfACore, DoesOtherWorkBetweenSlowTasks) {
   }
   runtime_->poll();
   EXPECT_TRUE(runtime_->arm_wake());
+}
+
+// Each task uses up the budget of its pass; the next one belongs to the timers.
+TEST_F(PassOfACore, CallsTimersInEverySecondPass) {
+  constexpr int kTimers = 24;
+  static int fired;
+  fired = 0;
+  int ran = 0;
+  runtime_->poll();
+  std::array<Timer, kTimers> timers;
+  for (Timer& timer : timers) {
+    timer.fire = [](Timer&) { ++fired; };
+    core_.start_timer(timer, 1);
+  }
+  for (int i = 0; i < 10; ++i)
+    core_.post([&] {
+      ++ran;
+      slow_step();
+    });
+  runtime_->poll();
+  EXPECT_EQ(ran, 1);
+  EXPECT_EQ(fired, 0);
+  EXPECT_FALSE(runtime_->arm_wake());
+  int passes = 1;
+  for (; fired != kTimers; ++passes) {
+    const int before = fired;
+    runtime_->poll();
+    EXPECT_EQ(fired > before, passes % 2 == 1);
+  }
+  EXPECT_GE(ran, passes / 2);
+  while (ran != 10)
+    runtime_->poll();
 }
 
 TEST_F(PassOfACore, RunsABurstOfWhatWasDeferred) {

@@ -119,7 +119,7 @@ struct RuntimeOptions {
   uint32_t stamp_every = 16;  ///< initial value of Runtime::stamp_every()
   /**
    * Microseconds of slow work in one pass of a core, see Runtime::poll(). Less makes passes shorter
-   * and the slow work slower: each pass does at least one step of each kind. 0: no limit.
+   * and the slow work slower: a pass does at least one step of it. 0: no limit.
    */
   uint32_t pass_budget_us = 100;
   Reserved<8> reserved = {};  ///< spare bytes for later releases
@@ -148,15 +148,15 @@ class Runtime {
    * How long a pass takes: it handles a bounded number of messages, calls and callbacks, and of the
    * slow work as much as RuntimeOptions::pass_budget_us allows. Slow work is to make, accept, close
    * and end connections, to take connection events and due timers, and to copy large data (shm,
-   * iwarp). The rest goes on in the next pass, in order, and until then arm_wake() returns false.
-   * So a pass takes about
+   * iwarp). The rest goes on in the next pass, in order and each kind in turn, and until then
+   * arm_wake() returns false. So a pass takes at most about
    *
-   *   its messages + pass_budget_us + one step of each kind of slow work
+   *   its messages, of which one may be a long copy, + pass_budget_us + one step of slow work
    *
    * and longer only by the program's own handlers and callbacks, by memory that is taken for the
-   * first time (2 ms for 2 MiB), and by the operating system. The longest steps are over
-   * shm: to begin a connection, some 0.4 ms, and to copy the arguments of one call, up to 0.15 ms
-   * for each MiB. doc/guide-cores-and-memory.md has the others, and passes as measured.
+   * first time (2 ms for 2 MiB), and by the operating system. The longest steps are over shm to
+   * begin and to accept a connection, 0.45 ms each, most of it for the memory that both ends share.
+   * doc/guide-cores-and-memory.md has the others, and passes as measured.
    *
    * A peer that falls asleep while a pass sends to it is woken by the next pass. So poll once more
    * before the thread does anything long. Before it sleeps, arm_wake() takes care of that.
