@@ -40,7 +40,8 @@ class PreparedAuth;
  * (Call::set_credential()).
  *
  *   const rrdk::SharedCredential alice(identity);
- *   call.set_credential(alice);
+ *   if (!call.set_credential(alice))
+ *     return;                                  // do not begin a call for her
  *
  * Copies share one object, which is freed with the last of them; the last may be a Call's, which
  * frees it where another one is set. A moved-from object is AUTH_NONE.
@@ -62,7 +63,8 @@ class SharedCredential {
    * The credential with which a call came (ServerCall::credential()), for calls that are made on
    * its caller's behalf. The called server must accept it from this host. A credential of
    * RPCSEC_GSS cannot be passed on: it names a context of this server, and each call needs a
-   * verifier (rrdk/gss.h). Errors: as above.
+   * verifier (rrdk/gss.h). This function does not refuse it, but the called server does; make an
+   * AuthSys out of ServerCall::security() for such callers. Errors: as above.
    */
   [[nodiscard]] static Result<SharedCredential> make(const Credential& credential);
 
@@ -251,6 +253,10 @@ class Call {
    * that callback. The number of offers is limited by the binding and kMaxOffers; with more,
    * submit() ends with kTooLarge. Memory that Memory::contains() does not know makes it end with
    * kInvalidMemory.
+   *
+   * A server may leave it unused and send the result inline. Only the view that get_item() returns
+   * says where the bytes are: compare its runs with this memory, or with what take_offered()
+   * returns, before you use that, and copy if they lie elsewhere.
    */
   void offer(MemorySpan room) noexcept;
   void offer(std::span<const MemorySpan> segments) noexcept;

@@ -39,9 +39,10 @@
  * ClientConnection of that core, and use every function that does not wait. They must not throw,
  * block, connect() or poll. The same holds for handlers that run on a poll core.
  *
- * Errors: a lost connection ends its calls with kConnectionLost, and stays lost unless
- * ClientOptions::reconnect is enabled. Calls submitted later end in the same way, after about a
- * millisecond, so a program that submits again in the callback does not spin.
+ * Errors: when a connection breaks, it stays lost, and its calls end with kConnectionLost; calls
+ * submitted later end in the same way after about a millisecond, so a program that submits again in
+ * the callback does not spin. With ClientOptions::reconnect only calls end that were sent and must
+ * not be sent again; all others wait for the next connection until their deadlines.
  * doc/guide-deadlines.md says what happens to each call when a connection breaks, and which calls
  * are sent again.
  *

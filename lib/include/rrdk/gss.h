@@ -171,8 +171,8 @@ class GssAcceptor {
   [[nodiscard]] static Result<std::unique_ptr<GssAcceptor>> create(
       const GssAcceptorOptions& options);
   /**
-   * May be destroyed before the Servers that use it, which keep its contexts until they have ended.
-   * The last of them waits for tokens that are being checked.
+   * Destroy it after the Servers that use it. Otherwise they keep its contexts until they have
+   * ended, and the last of them waits for tokens that are being checked.
    */
   ~GssAcceptor();
   GssAcceptor(const GssAcceptor&) = delete;

@@ -7,6 +7,8 @@
  *
  *   rrdk::Admission admit(const rrdk::ServerCall& call, uint64_t& note, void* site) {
  *     note = rrdk::Runtime::now_ns();
+ *     if (call.procedure() == 0)               // NULL, by which clients look for the server
+ *       return {};
  *     const auto user = call.auth_sys();
  *     if (!user || !static_cast<Site*>(site)->may_call(user->uid, call.procedure()))
  *       return rrdk::Admission::deny(rrdk::AuthStat::kTooWeak);
@@ -18,6 +20,8 @@
  *   }
  *   const rrdk::ServiceInterceptor both = {.before = admit, .after = trace, .context = &site};
  *   auto server = rrdk::must(rrdk::Server::create(*runtime, {.interceptor = &both}));
+ *
+ * Callers with Kerberos have no auth_sys(): compare call.security() there (rrdk/gss.h).
  *
  * Without interceptors calls cost what they cost: which way a call goes is decided when a service
  * is added, and when a connection is made. With several concerns, the one function calls the
@@ -107,8 +111,8 @@ struct ServiceInterceptor {
   /**
    * Called on the connection's poll core, once for each call for which `before` was called (or
    * would have been), refused ones included, when its answer is about to be sent; also if the
-   * connection has gone and the answer cannot be sent any more. A reply_after() may still wait for
-   * its time.
+   * connection has gone and the answer cannot be sent any more, then perhaps behind on_close. A
+   * reply_after() may still wait for its time. The reference is valid until the function returns.
    */
   void (*after)(const ServerCall& call, const CallOutcome& outcome, uint64_t note,
                 void* context) = nullptr;

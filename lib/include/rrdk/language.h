@@ -3,8 +3,7 @@
  * Reserved bytes. Each C++ header includes this one, directly or through another, so that an older
  * standard is reported in one line instead of by many errors.
  *
- *   rrdk::ServerOptions options;               // of the release that this is compiled with
- *   static_assert(sizeof(options.reserved) == 64);
+ *   rrdk::ServerOptions options;               // with the members of the release compiled with
  *
  * Units, in all headers: sizes are in bytes. Options that are times are in milliseconds, `_ms`, or,
  * where those are too long, in microseconds, `_us`. Measured times, points in time (on the clock of

@@ -274,8 +274,9 @@ class Memory {
   uint32_t largest_buffer() const noexcept;
 
   /**
-   * Allocates registered memory of any size. Errors: kInvalidArgument (0 bytes), kNoMemory,
-   * kSystem.
+   * Allocates registered memory of any size, in addition to MemoryOptions::bytes and on the calling
+   * thread's NUMA node; MemoryOptions::hugepages and prefault hold for it, too. Errors:
+   * kInvalidArgument (0 bytes), kNoMemory, kSystem.
    */
   [[nodiscard]] Result<RegisteredMemory> allocate(size_t bytes);
   /**

@@ -65,7 +65,13 @@ class Program {
   /** For clients: Call::begin() accepts a Program. */
   constexpr const Binding& binding() const noexcept { return binding_; }
   constexpr operator const Binding&() const noexcept { return binding_; }
-  /** For Server::add_service() and Client::add_service(). */
+  /**
+   * For Server::add_service() and Client::add_service(). The Service takes callers of any flavour.
+   * To demand Kerberos (rrdk/gss.h):
+   *
+   *   rrdk::Service service = kDisk.service(&site);
+   *   service.accepts = rrdk::kAcceptIntegrity | rrdk::kAcceptPrivacy;
+   */
   constexpr Service service(void* context = nullptr) const noexcept {
     return {.binding = &binding_, .procedures = {served_.data(), num_served_}, .context = context};
   }

@@ -56,7 +56,7 @@
  *   run_aside()                               rpcbind_lookup(), call_over_tcp() and the like
  *
  * Set-up has only the form that waits: ensure_eal(), Memory::create(), allocate() and adopt(),
- * Runtime::create() and its destructor, and Telemetry's.
+ * GssAcceptor::create(), Runtime::create() and its destructor, and Telemetry's.
  *
  * A function that waits must not be called from a handler or callback. If the core that it waits
  * for is embedded, the thread that last polled the core polls it meanwhile; so does any thread if
@@ -164,8 +164,11 @@ class Runtime {
   uint32_t poll(uint32_t core = 0);
   /**
    * Embedded, for an event-driven reactor: readable when poll(core) has work, after arm_wake(core)
-   * returned true. Work is messages, or a Timer of the application that is due (rrdk/timer.h). The
-   * Runtime owns the descriptor. -1 if there is no such core, or it is not embedded.
+   * returned true. Work is whatever poll() does: messages, what other threads submit, and timers
+   * that are due, the library's and the application's (rrdk/timer.h), so the reactor needs no
+   * time-out for them. Wait for it level-triggered and never read it: poll() disarms it, so arm it
+   * again before each sleep. The Runtime owns the descriptor. -1 if there is no such core, or it is
+   * not embedded.
    */
   int wake_fd(uint32_t core = 0) const;
   /**

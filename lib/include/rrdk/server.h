@@ -3,7 +3,7 @@
  * the calls of the clients that connect.
  *
  *   auto server = rrdk::must(rrdk::Server::create(*runtime));
- *   rrdk::must(server->add_service({.binding = &kBinding, .procedures = kProcedures}));
+ *   rrdk::must(server->add_service({.binding = &kBinding, .procedures = kTable}));
  *   std::string uri = rrdk::must(server->listen("shm:/run/perf.sock"));
  *
  * ServerOptions limits what clients may use. ReplayOptions is about calls that must not run twice,
@@ -285,7 +285,7 @@ struct ServerOptions {
    *
    * Threads: runs on the connection's poll core, during a pass, so for several connections on
    * several threads at once. It must not block or poll, and of the Server's functions it may call
-   * only stats(), visit(), close(), drain_start() and close_start().
+   * only stats(), procedures(), limits(), visit(), close(), drain_start() and close_start().
    *
    * Order, for one connection: on_open; then its handlers, on that core or on workers; then
    * on_close.
@@ -346,7 +346,7 @@ struct ServerLimits {
   uint32_t max_connections = 65536;         ///< existing connections beyond it stay
   uint32_t max_connections_per_client = 0;  ///< likewise
   uint32_t first_call_timeout_ms = 30'000;  ///< counted from when the connection was accepted
-  uint32_t idle_timeout_ms = 0;             ///< counted from the last call
+  uint32_t idle_timeout_ms = 0;             ///< counted from the answer to the last call
   uint32_t send_timeout_ms = 60'000;        ///< counted from the last reply that the client took
   Reserved<8> reserved = {};                ///< spare bytes for later releases
 };

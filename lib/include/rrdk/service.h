@@ -92,7 +92,7 @@ class ServerConnection {
    * A pointer for the program, which sets it in on_open, in a handler or later; null until then. A
    * thread that reads context() sees what was written before set_context(). What it points to may
    * be freed in on_close if handlers run on the poll core and answer before they return. If calls
-   * are kept, or workers run them, some may still be in progress then.
+   * are kept, or workers run them, some may still be in progress then: let each hold a reference.
    */
   void* context() const noexcept { return context_.load(std::memory_order_acquire); }
   void set_context(void* context) noexcept { context_.store(context, std::memory_order_release); }
