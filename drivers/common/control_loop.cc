@@ -90,32 +90,34 @@ void ControlLoop::serve() {
   }
 }
 
-// Returns whether anything was ready.
+// Returns whether an endpoint was ready.
 bool ControlLoop::serve_ready() {
-  uint32_t served = 0;
-  while (served < kMostServed && serve_one()) {
-    ++served;
-    if (over_budget())
+  bool any = false;
+  for (uint32_t served = 0; served < kMostServed; ++served) {
+    const Served one = serve_one();
+    any = any || one == Served::kEndpoint;
+    if (one == Served::kNothing || over_budget())
       break;
   }
-  return served != 0;
+  return any;
 }
 
 // One at a time: epoll then reports what is left after the others that are ready, so that each has
-// its turn. Returns false if nothing is ready.
-bool ControlLoop::serve_one() {
+// its turn.
+ControlLoop::Served ControlLoop::serve_one() {
   epoll_event ready;
   if (::epoll_wait(epoll_.get(), &ready, 1, /*timeout=*/0) != 1)
-    return false;
+    return Served::kNothing;
   const uint64_t id = ready.data.u64;
   if (id == kTimerId || id == kNudgeId) {
     drain(id == kTimerId ? timer_.get() : nudges_.get());
     round_due_ = round_due_ || id == kTimerId;
     tick_wanted_ = true;
-  } else if (auto it = endpoints_.find(id); it != endpoints_.end()) {
-    it->second->on_ready();
+    return Served::kOwn;
   }
-  return true;
+  if (auto it = endpoints_.find(id); it != endpoints_.end())
+    it->second->on_ready();
+  return Served::kEndpoint;
 }
 
 // What the budget leaves goes on in the next call.

@@ -84,7 +84,8 @@ class ControlLoop {
  private:
   void serve();
   bool serve_ready();
-  bool serve_one();
+  enum class Served : uint8_t { kNothing, kOwn, kEndpoint };  // kOwn: a nudge, or the timer
+  Served serve_one();
   void tick();
   Endpoint* next_due();
   Endpoint* next_in_round();

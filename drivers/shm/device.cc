@@ -91,6 +91,15 @@ std::vector<OwnRegion> Device::regions() const {
   return regions_;
 }
 
+bool Device::holds(const MemorySpan& span) const noexcept {
+  const std::lock_guard lock(regions_mutex_);
+  return std::ranges::any_of(regions_, [&](const OwnRegion& own) {
+    const auto offset = static_cast<uint64_t>(span.data - own.region.base);
+    return own.region.id == span.region && offset < own.region.length &&
+           span.length <= own.region.length - offset;
+  });
+}
+
 // Peers are shown no memory with holes: their accesses would fill the holes, at their cost. So a
 // region that is used as a whole is filled here; one that is filled step by step is shown as far as
 // it is filled.

@@ -92,6 +92,7 @@ class Device final : public drivers::SoftwareDevice, private mem::RegionListener
     return region_generation_.load(std::memory_order_acquire);
   }
   std::vector<OwnRegion> regions() const;
+  bool holds(const MemorySpan& span) const noexcept;  // in a region of ours
   MappingCache& mappings() { return mappings_; }
   Counters& counts() { return counts_; }
 

@@ -164,6 +164,7 @@ class QueuePair final : public fabric::QueuePair,
   bool bind(uint32_t key, const MemorySpan& span, fabric::Rights rights) noexcept;
   bool bind_list(const fabric::SendWr& wr) noexcept;
   bool check_local(std::span<const MemorySpan> spans, uint64_t length) noexcept;
+  bool may_read_into(std::span<const MemorySpan> spans, uint64_t length) noexcept;
   void publish(SlotWord word) noexcept;
   void name_copy(uint32_t at, uint32_t length, uint32_t invalidate_key, uint8_t flags) noexcept;
   RegionTable::Place local_place(const MemorySpan& span) noexcept;

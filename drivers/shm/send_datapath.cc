@@ -251,6 +251,18 @@ bool QueuePair::check_local(std::span<const MemorySpan> spans, uint64_t length) 
   return good;
 }
 
+// We copy what is read, so the peer is not told of a region that it did not know.
+bool QueuePair::may_read_into(std::span<const MemorySpan> spans, uint64_t length) noexcept {
+  const bool good =
+      length <= device_.capabilities().max_message &&
+      std::ranges::all_of(spans, [this](const MemorySpan& span) {
+        return span.length == 0 || local_regions_.place_of(span).offset >= 0 || device_.holds(span);
+      });
+  if (!good) [[unlikely]]
+    Counters::count(device_.counts().local_protection);
+  return good;
+}
+
 // Names the spans to the peer. Returns false if they are not all in regions, or too many.
 bool QueuePair::write_sges(Slot& slot, std::span<const MemorySpan> spans, uint64_t length,
                            SlotWord& word) noexcept {
@@ -467,7 +479,7 @@ bool QueuePair::bind_list(const fabric::SendWr& wr) noexcept {
 // RDMA Read.
 WcStatus QueuePair::read(const fabric::SendWr& wr, SendRecord& record) noexcept {
   const uint64_t length = length_of(wr.spans());
-  if (!check_local(wr.spans(), length))
+  if (!may_read_into(wr.spans(), length))
     return WcStatus::kLocalProtection;
   record.length = static_cast<uint32_t>(length);
   if (length == 0)

@@ -399,8 +399,9 @@ void Caller::Impl::to_engine(Call::Impl& call) noexcept {
 }
 
 // A timeout counts from the tick that first sees the call, so that a call does not have to read the
-// clock. It may last up to a millisecond too long, and longer if more than 256 connections have
-// calls in flight, but it is never too short. New calls are at the front of the list.
+// clock. It may last up to a millisecond too long, and longer if more connections have calls in
+// flight than one tick looks at (PollCore::tick()), but it is never too short. New calls are at the
+// front of the list.
 void Caller::Impl::set_deadlines(uint64_t now_ns) noexcept {
   RRDK_ON_CORE(core_);
   uint64_t earliest = UINT64_MAX;

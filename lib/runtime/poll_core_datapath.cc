@@ -234,7 +234,7 @@ uint32_t PollCore::tick(uint64_t now_ns) {
   if (ticked > kBetweenClocks)
     budget_.begin();
   for (size_t i = 0; i < ticked; ++i) {
-    if (i != 0 && i % kBetweenClocks == 0 && budget_.spent())
+    if (i != 0 && i % kBetweenClocks == 0 && !budget_.may_go_on())
       break;
     if (next_ticked_ >= ticking_.size())
       next_ticked_ = 0;
