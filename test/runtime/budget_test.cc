@@ -259,11 +259,13 @@ TEST_F(PassOfACore, DoesOtherWorkBetweenSlowTasks) {
   deferred.run = count_it;
   std::atomic<int> later = 0;
   deferred.count = &later;
-  for (int passes = 1; passes <= kTasks; ++passes) {
+  for (int passes = 1; ran != kTasks; ++passes) {
     EXPECT_FALSE(runtime_->arm_wake());
+    const int before = ran;
     core_.submit(item);
     EXPECT_NE(runtime_->poll(), 0u);
-    EXPECT_EQ(ran, passes);
+    ASSERT_LE(ran, before + 1) << "each uses up the budget";
+    ASSERT_LE(passes, 2 * ran + 1) << "every second pass may belong to control events";
     EXPECT_EQ(count, passes);
     core_.defer(deferred);
     EXPECT_EQ(later, passes - 1);
@@ -272,8 +274,9 @@ TEST_F(PassOfACore, DoesOtherWorkBetweenSlowTasks) {
   EXPECT_TRUE(runtime_->arm_wake());
 }
 
-// Each task uses up the budget of its pass; the next one belongs to the timers.
-TEST_F(PassOfACore, CallsTimersInEverySecondPass) {
+// Each task uses up the budget of its pass. The next one belongs to the timers, or before them to
+// control events that are due.
+TEST_F(PassOfACore, GivesTimersTheirTurn) {
   constexpr int kTimers = 24;
   static int fired;
   fired = 0;
@@ -294,12 +297,13 @@ TEST_F(PassOfACore, CallsTimersInEverySecondPass) {
   EXPECT_EQ(fired, 0);
   EXPECT_FALSE(runtime_->arm_wake());
   int passes = 1;
-  for (; fired != kTimers; ++passes) {
+  for (int without = 0; fired != kTimers; ++passes) {
     const int before = fired;
     runtime_->poll();
-    EXPECT_EQ(fired > before, passes % 2 == 1);
+    without = fired > before ? 0 : without + 1;
+    ASSERT_LE(without, 2) << "one pass of tasks, and one of events";
+    ASSERT_TRUE(ran == 10 || 3 * ran >= passes) << "the tasks have their turn, too";
   }
-  EXPECT_GE(ran, passes / 2);
   while (ran != 10)
     runtime_->poll();
 }
