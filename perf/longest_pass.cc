@@ -8,8 +8,9 @@
 // something at all. A peer that is killed is a process of its own, so this program starts itself
 // again.
 //
-// With --seconds there is one other case: reactors of one thread, each with 200 connections, half
-// of them over shm and half over iwarp, which come, carry calls of all sizes and go for that long.
+// With --seconds there is one other case: two reactors of one thread with 200 connections between
+// them, half over shm and half over iwarp, which come, carry calls of all sizes and go for that
+// long.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>

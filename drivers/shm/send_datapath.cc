@@ -253,11 +253,10 @@ bool QueuePair::check_local(std::span<const MemorySpan> spans, uint64_t length) 
 
 // We copy what is read, so the peer is not told of a region that it did not know.
 bool QueuePair::may_read_into(std::span<const MemorySpan> spans, uint64_t length) noexcept {
-  const bool good =
-      length <= device_.capabilities().max_message &&
-      std::ranges::all_of(spans, [this](const MemorySpan& span) {
-        return span.length == 0 || local_regions_.place_of(span).offset >= 0 || device_.holds(span);
-      });
+  const bool good = length <= device_.capabilities().max_message &&
+                    std::ranges::all_of(spans, [this](const MemorySpan& span) {
+                      return span.length == 0 || local_regions_.holds(span) || device_.holds(span);
+                    });
   if (!good) [[unlikely]]
     Counters::count(device_.counts().local_protection);
   return good;

@@ -55,8 +55,8 @@ void Server::Impl::for_links_of(PollCore& core, void (Impl::*what)(ServerLink&))
   next_link({.core = core, .what = what, .left = SIZE_MAX});
 }
 
-// From the last one to the first. When a link leaves the scanner meanwhile, the last one
-// takes its place: that one has had its step.
+// From the last one to the first. When a link leaves the scanner meanwhile, the last one takes its
+// place: that one has had its step.
 void Server::Impl::next_link(Walk walk) {
   const server::TimeoutScanner& all = cores_[walk.core.index()].timeout_scanner;
   walk.left = std::min(walk.left, all.count());

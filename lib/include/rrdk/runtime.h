@@ -119,7 +119,7 @@ struct RuntimeOptions {
   uint32_t stamp_every = 16;  ///< initial value of Runtime::stamp_every()
   /**
    * Microseconds of slow work in one pass of a core, see Runtime::poll(). Less makes passes shorter
-   * and the slow work slower: a pass does at least one step of it. 0: no limit.
+   * and the slow work slower: a pass does at least one step. 0: no limit.
    */
   uint32_t pass_budget_us = 100;
   Reserved<8> reserved = {};  ///< spare bytes for later releases
@@ -155,7 +155,7 @@ class Runtime {
    *
    * and longer only by the program's own handlers and callbacks, by memory that is taken for the
    * first time (2 ms for 2 MiB), and by the operating system. The longest steps are over shm to
-   * begin and to accept a connection, 0.45 ms each, most of it for the memory that both ends share.
+   * begin and to accept a connection, 0.45 ms each, mostly for the memory that both ends share.
    * doc/guide-cores-and-memory.md has the others, and passes as measured.
    *
    * A peer that falls asleep while a pass sends to it is woken by the next pass. So poll once more
