@@ -54,6 +54,8 @@ void Call::Impl::begin_anew(const Binding& its, uint32_t its_procedure) noexcept
   version = its.version;
   entry = its.find(its_procedure);
   reply_planned = false;
+  if (message.buffers().empty())  // a Receive may have taken it: Requester::give_arguments()
+    receive.reset();
   args.emplace(message, caller.memory, caller.defaults.inline_size, caller.defaults.max_call);
   // The engine fills in the XID when it sends.
   rpc::encode_call(*args, 0, {program, version, its_procedure},
@@ -484,6 +486,8 @@ void Caller::Impl::ended(Call::Impl& call) noexcept {
   if (call.status == CallStatus::kConnectionLost && take_back(call)) [[unlikely]]
     return;
   CallStatus status = ended_status(call);
+  if (call.status == CallStatus::kOk) [[likely]]
+    carrier_->engine().requester().give_arguments(call);
   if (deferring_) [[unlikely]]
     return end_later(call, status);
   call.status = status;

@@ -156,7 +156,7 @@ struct alignas(64) OutgoingCall : CallProgress {
 
   // Out, valid until release(): whether the peer may have seen the call, how it ended, and with kOk
   // the reduced reply and what was placed. The message is as it was before submit(), except its
-  // XID.
+  // XID, until Requester::give_arguments() may have emptied it.
   bool sent = false;
   CallStatus status = CallStatus::kOk;
   std::span<const Fragment> reply;

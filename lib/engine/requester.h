@@ -66,6 +66,13 @@ class Requester {
   bool awaits() const noexcept { return window.in_flight() != 0; }
   // Whether the answer to a call in flight may need a larger Receive than that.
   bool awaits_more_than(uint32_t receive_size) const noexcept;
+  // Called when a call has ended, and its arguments are not needed any more: if no buffer is free
+  // for a Receive, it takes those that the arguments were in. Otherwise calls that wait for their
+  // turn could hold all memory, and no reply could come to end one.
+  void give_arguments(OutgoingCall& call) noexcept {
+    if (common_.receives.has_bare()) [[unlikely]]
+      give_buffers(call.message);
+  }
   // Called when something that the call waited for has happened; ends the call if that was the
   // last.
   void advance(OutgoingCall& call) noexcept;
@@ -223,6 +230,7 @@ class Requester {
   bool emit_plain(Slot& slot, OutgoingCall& call) noexcept;
   bool may_start_or_grow() noexcept;
   bool lacks_receives() noexcept;
+  void give_buffers(Message& message) noexcept;
   bool make_room(uint32_t slot) noexcept;
   void reset(OutgoingCall& call) noexcept;
   void prepare_plain(OutgoingCall& call) noexcept {

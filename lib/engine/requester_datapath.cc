@@ -83,6 +83,12 @@ bool Requester::lacks_receives() noexcept {
   return common_.share.backing() == 0;
 }
 
+void Requester::give_buffers(Message& message) noexcept {
+  for (Buffer& buffer : message.buffers())
+    common_.receives.give(std::move(buffer));
+  message.clear();
+}
+
 // Returns false if the call needs keys or buffers that are not available now. Otherwise it is in
 // flight, or has ended because it is larger than what can be sent.
 bool Requester::start(OutgoingCall& call) noexcept {

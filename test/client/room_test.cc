@@ -314,6 +314,47 @@ TEST(Room, ACallWithoutMemoryIsMadeWhenOthersHaveEnded) {
   world.until([&] { return hoarder.good == kCalls; });
 }
 
+// Calls that wait for credits may hold all memory of the client. A reply that is kept then leaves
+// its Receive without a buffer, and the arguments' buffer takes its place.
+TEST(CallsThatHoldAllMemory, AreAnsweredAllTheSame) {
+  for (const char* where : {"iwarp://127.0.0.1:0", "shm"}) {
+    SCOPED_TRACE(where);
+    Keeper keeper;
+    Ends server(options_for(Cores::kDedicated), {.credits = 4, .first_credits = 4}, {},
+                {{.binding = &kBinding, .procedures = kTable, .context = &keeper}},
+                where == std::string("shm") ? "shm:" + socket_path() : where);
+    auto memory = Memory::create(
+        {.classes = {{4096, 512}}, .hugepages = HugepagePolicy::kNever, .prefault = false});
+    auto runtime = Runtime::create(**memory, options_for(Cores::kEmbedded)).value();
+    auto client = Client::create(*runtime, {.credits = 4, .call_timeout_ms = 0}).value();
+    auto connection = client->connect(server.uri).value();
+    open_window(*connection);
+    EndingCalls calls;
+    do {
+      calls.push_back(std::make_unique<EndingCall>(*connection));
+      calls.back()->begin(kEcho).put_opaque(std::span<const std::byte>());
+    } while (memory.value()->get(1));
+    const auto make_all = [&](int times) {
+      for (auto& call : calls)
+        call->submit();
+      wait_until([&] { return ended(calls) == times * static_cast<int>(calls.size()); },
+                 [&] { return runtime->poll(0); });
+      EXPECT_TRUE(std::ranges::all_of(
+          calls, [](auto& call) { return call->call.status() == CallStatus::kOk; }));
+    };
+    make_all(1);
+    for (auto& call : calls)
+      call->begin(kEcho).put_opaque(std::span<const std::byte>());
+    make_all(2);
+    calls.clear();
+    connection.reset();
+    client.reset();
+    runtime.reset();
+    EXPECT_TRUE(memory.value()->whole());
+    server.end();
+  }
+}
+
 TEST(Room, WhileThereIsNoConnectionIsTheBoundAlone) {
   SurvivalWorld world({.credits = 4, .reconnect = at_once(), .max_queued = 3});
   world.connect();
