@@ -31,7 +31,8 @@ class Budget {
       : limit_(us == 0 ? 0 : Tsc::from_ns(uint64_t{us} * 1000)), passes_(&passes) {}
   // Without a limit, for any thread.
   static Budget& none() noexcept {
-    static Budget unlimited;
+    static const Count no_passes;
+    static Budget unlimited(0, no_passes);
     return unlimited;
   }
 
@@ -55,7 +56,7 @@ class Budget {
     return true;
   }
   // Whether this pass has been told so, without reading the clock.
-  bool known_spent() const noexcept { return limit_ != 0 && spent_in_ == *passes_; }
+  bool known_spent() const noexcept { return spent_in_ == *passes_; }
 
   // Before the first step of a kind in a pass. If it must wait, there must be such work in the next
   // pass, too, which lets it begin.
@@ -83,8 +84,6 @@ class Budget {
   }
 
  private:
-  Budget() = default;
-
   // The next pass belongs to the first of those that this one refuses, counted from the kind that
   // had the last turn.
   void reserve(SlowWork kind) noexcept {
@@ -98,11 +97,11 @@ class Budget {
     return (static_cast<uint32_t>(kind) + kKindsOfSlowWork - from) % kKindsOfSlowWork;
   }
 
-  const uint64_t limit_ = 0;  // in ticks
-  const Count* const passes_ = nullptr;
+  const uint64_t limit_;  // in ticks
+  const Count* const passes_;
   uint64_t pass_ = UINT64_MAX;  // in which it began
   uint64_t began_ = 0;
-  uint64_t spent_in_ = UINT64_MAX;     // the last pass in which it was spent
+  uint64_t spent_in_ = UINT64_MAX;     // the last pass in which it was spent; never without a limit
   uint64_t reserved_in_ = UINT64_MAX;  // the pass that belongs to next_turn_
   SlowWork next_turn_ = SlowWork::kTasks;
   SlowWork turn_ = SlowWork::kEvents;  // whose turn it was last

@@ -264,6 +264,7 @@ class PollCore final : public base::OwnedByThread {
   bool flush() { return (dirty_.empty() && !for_workers_) || post_dirty(); }
   uint32_t serve_turns();
   uint32_t run_deferred();
+  void begin_ending(Link& link);
   void go_on_ending(Link& link);
   void take_tap_away();
   bool push_workers();

@@ -316,16 +316,8 @@ bool PollCore::post_dirty() {
       mark_dirty(link);
       all = false;
     }
-    if (link.wants_close() && link.may_close() && !budget_.known_spent()) [[unlikely]] {
-      budget_.begin();
-      link.give_up();
-      (void)budget_.spent();
-    }
-    if ((link.wants_close() || link.fabric_is_down()) && !link.ending_posted_) [[unlikely]] {
-      link.ending_posted_ = true;
-      // datapath-allow: once per connection
-      control_.post_here([this, &link] { go_on_ending(link); });
-    }
+    if (link.wants_close() || link.fabric_is_down()) [[unlikely]]
+      begin_ending(link);
     if (!link.ticking_ && link.needs_tick()) {
       link.ticking_ = true;
       // datapath-allow: grows only with the number of connections
@@ -336,6 +328,18 @@ bool PollCore::post_dirty() {
       turns_.join(link);
   }
   return all;
+}
+
+// Closes it at once if the budget permits. The rest is a control task.
+void PollCore::begin_ending(Link& link) {
+  if (link.wants_close() && link.may_close() && !budget_.known_spent()) {
+    budget_.begin();
+    link.give_up();
+    (void)budget_.spent();
+  }
+  if ((link.wants_close() || link.fabric_is_down()) && !std::exchange(link.ending_posted_, true))
+    // datapath-allow: once per connection
+    control_.post_here([this, &link] { go_on_ending(link); });
 }
 
 void PollCore::run() {

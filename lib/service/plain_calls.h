@@ -51,13 +51,17 @@ class PlainCalls final : public fabric::LaneUser {
   };
   struct Found {
     uint32_t number = 0;
-    // With AUTH_NONE, and with AUTH_SYS.
-    std::array<bool, 2> serves = {};
+    // Calls are served whose credential has a body of `num_bodies` lengths from `least_body` on. It
+    // has none with AUTH_NONE.
+    uint32_t least_body = 0;
+    uint32_t num_bodies = 0;
     bool on_worker = false;
     bool may_read = false;                 // its calls may have a Read chunk,
     bool may_write = false;                // or a Write chunk
     const Procedure* procedure = nullptr;  // null: NULL, which has no handler
     ProcedureCounters* counters = nullptr;
+
+    bool serves(uint32_t body) const noexcept { return body - least_body < num_bodies; }
   };
 
   struct Burst {

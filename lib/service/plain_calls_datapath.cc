@@ -53,16 +53,19 @@ void PlainCalls::make_templates(uint32_t credits) noexcept {
 PlainCalls::Found PlainCalls::find(uint32_t number) const noexcept {
   const Procedure* const procedure = service_->find(number);
   const bool serves = procedure != nullptr ? procedure->idempotent : number == 0;
-  const auto takes = [procedure](Acceptance callers) {
-    return procedure == nullptr || procedure->accepts == kAcceptAny ||
-           (procedure->accepts & callers) != 0;
+  const auto takes = [&](Acceptance callers) {
+    return serves && (procedure == nullptr || procedure->accepts == kAcceptAny ||
+                      (procedure->accepts & callers) != 0);
   };
+  const uint32_t least_body = takes(kAcceptNone) ? 0 : 1;
+  const uint32_t past_body = takes(kAcceptSys) ? kNotPlain : 1;
   const bool on_worker = procedure != nullptr && procedure->dispatch == Dispatch::kWorker &&
                          link_.core().workers() != nullptr;
   ProcedureCounters* const all = dispatcher_.last_counters_;
   const Binding& binding = *service_->binding;
   return {number,
-          {serves && takes(kAcceptNone), serves && takes(kAcceptSys)},
+          least_body,
+          past_body - least_body,
           on_worker,
           binding.allows(number, 1, 0),
           binding.allows(number, 0, 1),
@@ -125,7 +128,7 @@ PlainCalls::Outcome PlainCalls::serve(fabric::Lane& lane, Burst& burst) noexcept
       b, length - kTransport,
       [&]<typename Value>(Value, uint32_t at) { return message.load<Value>(kTransport + at); });
   const uint32_t number = be(static_cast<uint32_t>(_mm256_extract_epi32(b, 4)));
-  if (body == kNotPlain || !may_serve(number, body)) [[unlikely]]
+  if (!may_serve(number, body)) [[unlikely]]
     return Outcome::kUntouched;
   const bool sampled = link_.core().call_pool().stages().samples(be(xid));
   if (found_.procedure == nullptr && !sampled) [[likely]] {
@@ -154,11 +157,11 @@ PlainCalls::Outcome PlainCalls::serve(fabric::Lane& lane, Burst& burst) noexcept
 }
 
 // Whether calls of that procedure are served here: those of NULL, and those that may run twice;
-// with a credential whose body has that length.
+// with a credential whose body has that length. Never if that is kNotPlain.
 bool PlainCalls::may_serve(uint32_t number, uint32_t body) noexcept {
   if (number != found_.number) [[unlikely]]
     found_ = find(number);
-  return found_.serves[body != 0] && (!found_.on_worker || responder().may_adopt_plain());
+  return found_.serves(body) && (!found_.on_worker || responder().may_adopt_plain());
 }
 
 PlainCalls::Outcome PlainCalls::run_or_hand_over(fabric::Lane& lane, ServedCall& call,
@@ -211,7 +214,7 @@ ServedCall* PlainCalls::take_record() noexcept {
 }
 
 void PlainCalls::fill(ServedCall& call, uint32_t xid, uint32_t number, uint32_t body) noexcept {
-  RRDK_ASSERT(found_.serves[body != 0] && found_.number == number, number);
+  RRDK_ASSERT(found_.serves(body) && found_.number == number, number);
   call.xid = xid;
   call.message = {&call.whole, 1};
   call.dispatcher = &dispatcher_;
