@@ -37,7 +37,7 @@ PUBLIC = {
     "version2": "engine", "rfc5666": "engine", "extensions": "engine",
     "stages": "engine", "procedure_stats": "engine",
     "runtime": "runtime", "stats": "runtime", "timer": "runtime",
-    "call": "calls",
+    "call": "calls", "gss_context": "calls",
     "service": "service", "program": "service",
     "client": "client", "coroutine": "client",
     "server": "server",

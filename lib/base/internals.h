@@ -2,6 +2,8 @@
 // friend. Programs that include those headers have no such access.
 #pragma once
 
+#include <utility>
+
 namespace rrdk {
 
 struct Internals {
@@ -9,6 +11,11 @@ struct Internals {
   template <typename Object>
   static auto& of(Object& object) noexcept {
     return object.impl();
+  }
+  // Makes an object by a constructor that programs do not have.
+  template <typename Object, typename... Arguments>
+  static Object make(Arguments&&... arguments) {
+    return Object(std::forward<Arguments>(arguments)...);
   }
 };
 

@@ -447,6 +447,10 @@ void Caller::set_auth_sys(const AuthSys& identity) {
   impl_->set_credential(Internals::of(made));
 }
 
+void Caller::set_credential(const SharedCredential& credential) {
+  impl_->set_credential(Internals::of(credential));
+}
+
 Result<void> Caller::set_auth(AuthFlavor flavor, std::span<const std::byte> body) {
   Result<SharedCredential> made = SharedCredential::make(flavor, body);
   if (!made)

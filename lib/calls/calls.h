@@ -16,6 +16,7 @@
 #include "base/list.h"
 #include "base/rcu.h"
 #include "engine/connection.h"
+#include "gss/session.h"
 #include "rpc/headers_datapath.h"
 #include "rrdk/call.h"
 #include "rrdk/interceptor.h"
@@ -120,6 +121,7 @@ struct Call::Impl : engine::OutgoingCall, runtime::WorkItem {
 
   bool is_for(const Binding& its, uint32_t its_procedure) const noexcept;
   [[gnu::noinline]] void begin_anew(const Binding& its, uint32_t its_procedure) noexcept;
+  void begin_secured() noexcept;  // secured.cc
   void drop_extras() noexcept;
   // `own`: its own credential, null for AUTH_NONE; else the caller's.
   bool use_credential(std::shared_ptr<const rpc::PreparedAuth> wanted, bool own) noexcept;
@@ -207,14 +209,15 @@ struct Call::Impl : engine::OutgoingCall, runtime::WorkItem {
   // which the core may be about to run, and the next wait uses the other one. A call cannot be
   // submitted before the callback of its last submission but one has returned.
   std::array<CallEnd, 2> ends;
-  uint64_t note = 0;  // of the interceptor
+  uint64_t note = 0;                               // of the interceptor
+  std::unique_ptr<gss::ProtectedCall> protection;  // null: it was never needed
   CallEnd& end() noexcept { return ends[waits_given_up % ends.size()]; }
   std::unique_ptr<Refused> refused;
 };
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Winvalid-offsetof"
 static_assert(offsetof(Call::Impl, caller_held) - offsetof(Call::Impl, owner) <= 288 &&
-              offsetof(Call::Impl, owner) <= 320 && sizeof(Call::Impl) <= 832);
+              offsetof(Call::Impl, owner) <= 320 && sizeof(Call::Impl) <= 896);
 #pragma GCC diagnostic pop
 
 // Calls of one Caller; only on its core's thread. A call is in one list at a time.
@@ -343,6 +346,8 @@ struct Caller::Impl {
 
   // The core's thread: the events that its Link reports.
   void ended(Call::Impl& call) noexcept;
+  // secured.cc
+  bool seal(Call::Impl& call) noexcept;
   // Also when the credits or the connection have changed, or a call has ended.
   void note_room() noexcept {
     if (is_bounded()) [[unlikely]]
@@ -420,6 +425,8 @@ struct Caller::Impl {
   void deliver(Call::Impl& call) noexcept;
   void end_failing() noexcept;
   CallStatus ended_status(Call::Impl& call) noexcept;
+  // secured.cc: of a call that the server has answered.
+  CallStatus open_reply(Call::Impl& call) noexcept;
   void end_extras(Call::Impl& call) noexcept;
   void tell_interceptor(Call::Impl& call) noexcept;
   bool is_bounded() const noexcept {

@@ -57,6 +57,9 @@ void Call::Impl::begin_anew(const Binding& its, uint32_t its_procedure) noexcept
   if (message.buffers().empty())  // a Receive may have taken it: Requester::give_arguments()
     receive.reset();
   args.emplace(message, caller.memory, caller.defaults.inline_size, caller.defaults.max_call);
+  secured = credential != nullptr && credential->session() != nullptr;
+  if (secured) [[unlikely]]
+    return begin_secured();
   // The engine fills in the XID when it sends.
   rpc::encode_call(*args, 0, {program, version, its_procedure},
                    credential ? credential->bytes() : std::span<const std::byte>());
@@ -207,7 +210,7 @@ CallStatus Call::Impl::check() noexcept {
 
 // Computes how large the reply can be, and how much may be placed.
 void Call::Impl::plan_reply() noexcept {
-  uint64_t variable = variable_reply;
+  uint64_t variable = variable_reply + (secured ? gss::Session::kGrowth : 0);
   results = {};
   if (transformed) [[unlikely]] {
     for (const MemorySpan& span : offered())
@@ -470,7 +473,7 @@ CallStatus Caller::Impl::ended_status(Call::Impl& call) noexcept {
       carrier_->engine().count_refusal(Refusal::kBadReplyHeader);
       return CallStatus::kMalformedReply;
     }
-    return rpc::call_status(call.reply_header);
+    return call.secured ? open_reply(call) : rpc::call_status(call.reply_header);
   }
   bool unsent = status == CallStatus::kNoMemory || status == CallStatus::kTooLarge;
   if (unsent && call.resend)
@@ -532,6 +535,10 @@ CallIdentity identity_of(const Call::Impl& call) noexcept {
                            .procedure = call.procedure.load(std::memory_order_relaxed)};
   if (call.credential == nullptr)
     return identity;
+  if (call.secured) {  // each call of a context has another body
+    identity.flavor = AuthFlavor::kRpcsecGss;
+    return identity;
+  }
   // The flavour and the length, then the body (RFC 5531 section 8.2).
   const std::span<const std::byte> bytes = call.credential->bytes();
   identity.flavor = static_cast<AuthFlavor>(xdr::load_u32(bytes.data()));

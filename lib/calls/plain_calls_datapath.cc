@@ -90,7 +90,7 @@ bool PlainCalls::look() noexcept {
 
 bool PlainCalls::submit(Call::Impl& call) noexcept {
   const std::span<const Piece> pieces = call.message.pieces();
-  if (call.resend) [[unlikely]]
+  if (call.resend || call.secured) [[unlikely]]
     return false;
   const bool has_chunk = !call.results.empty() || !is_plain(pieces);
   if (has_chunk && (requester_ == nullptr || !requester_->may_have_chunk(call))) [[unlikely]]

@@ -153,6 +153,8 @@ struct alignas(64) OutgoingCall : CallProgress {
   // Running the call twice does no harm: it is sent again if the peer names the size that its reply
   // needs.
   bool repeatable = false;
+  // Upcalls::seal_call() completes its message each time it is sent. Never in the lane.
+  bool secured = false;
 
   // Out, valid until release(): whether the peer may have seen the call, how it ended, and with kOk
   // the reduced reply and what was placed. The message is as it was before submit(), except its

@@ -104,6 +104,11 @@ bool Requester::start(OutgoingCall& call) noexcept {
   }
   if (common_.pool.stages().samples(call.xid)) [[unlikely]]
     sample(call);
+  if (call.secured && !common_.upcalls.seal_call(call)) [[unlikely]] {
+    free_slot(call);
+    end(call, CallStatus::kNoMemory);
+    return true;
+  }
   if (is_plain(call)) [[likely]] {
     send_plain(call);
     return true;

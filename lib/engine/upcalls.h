@@ -50,6 +50,9 @@ class Upcalls {
   virtual void on_call(ServedCall& call) = 0;          // a whole call has arrived
   virtual void on_call_ended(OutgoingCall& call) = 0;  // exactly once per submit()
 
+  // Requester: the call has its XID, and is about to be sent, perhaps once more (RFC 2203 section
+  // 5.3.3.1 wants another sequence number then). Returns false if it cannot be completed.
+  virtual bool seal_call(OutgoingCall& /*call*/) { return true; }
   // Requester: a call that was given up has been answered after all, so another one has its credit.
   virtual void on_credit_back() {}
   // Responder: the peer did not allow an RDMA Read or Write for the call with this XID, or we could

@@ -98,16 +98,6 @@ void add_status(std::string& text, uint32_t status, int kind) {
   } while (more != 0);
 }
 
-std::string describe(uint32_t major, uint32_t minor) {
-  std::string text;
-  add_status(text, major, GSS_C_GSS_CODE);
-  if (minor != 0)
-    add_status(text, minor, GSS_C_MECH_CODE);
-  // It may quote what a peer has sent.
-  std::ranges::replace_if(text, [](unsigned char c) { return c < ' ' || c == 0x7f; }, '?');
-  return text;
-}
-
 // A name of the library.
 class Name {
  public:
@@ -140,6 +130,16 @@ class Name {
 };
 
 }  // namespace
+
+std::string describe(uint32_t major, uint32_t minor) {
+  std::string text;
+  add_status(text, major, GSS_C_GSS_CODE);
+  if (minor != 0)
+    add_status(text, minor, GSS_C_MECH_CODE);
+  // It may quote what a peer has sent.
+  std::ranges::replace_if(text, [](unsigned char c) { return c < ' ' || c == 0x7f; }, '?');
+  return text;
+}
 
 Token::~Token() {
   out();

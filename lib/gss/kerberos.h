@@ -64,6 +64,9 @@ class Identity {
   gss_cred_id_t credential_ = GSS_C_NO_CREDENTIAL;
 };
 
+// What the library says of a status, in words.
+std::string describe(uint32_t major, uint32_t minor);
+
 // What gss_accept_sec_context() and gss_init_sec_context() return.
 struct Step {
   uint32_t major = GSS_S_FAILURE;

@@ -11,7 +11,6 @@ namespace {
 
 // xid, CALL, 2, program, version, procedure, an empty credential, an AUTH_NONE verifier.
 constexpr uint32_t kShortestCall = 40;
-constexpr uint32_t kTargetBytes = 24;  // up to the procedure
 constexpr auto kCallVersion2 = words(MsgType::kCall, kRpcVersion);
 constexpr auto kNoAuth = words(AuthFlavor::kNone, 0);
 
@@ -80,14 +79,15 @@ void encode_call(Encoder& out, uint32_t xid, const CallTarget& target,
   if (credential.empty())
     credential = kNoAuth;
   const auto length = static_cast<uint32_t>(credential.size());
-  if (std::byte* p = out.put_run(kTargetBytes + length + kNoAuth.size()); p != nullptr) [[likely]] {
+  if (std::byte* p = out.put_run(kCallTargetBytes + length + kNoAuth.size()); p != nullptr)
+      [[likely]] {
     xdr::store_u32(p, xid);
     std::memcpy(p + 4, kCallVersion2.data(), kCallVersion2.size());
     xdr::store_u32(p + 12, target.program);
     xdr::store_u32(p + 16, target.version);
     xdr::store_u32(p + 20, target.procedure);
-    std::memcpy(p + kTargetBytes, credential.data(), length);
-    std::memcpy(p + kTargetBytes + length, kNoAuth.data(), kNoAuth.size());
+    std::memcpy(p + kCallTargetBytes, credential.data(), length);
+    std::memcpy(p + kCallTargetBytes + length, kNoAuth.data(), kNoAuth.size());
     return;
   }
   out.put_u32(xid);
@@ -97,6 +97,16 @@ void encode_call(Encoder& out, uint32_t xid, const CallTarget& target,
   out.put_u32(target.procedure);
   out.put_fixed(credential);
   out.put_fixed(kNoAuth);
+}
+
+void encode_signed_call(Encoder& out, uint32_t xid, const CallTarget& target,
+                        std::span<const std::byte> credential_and_verifier) noexcept {
+  out.put_u32(xid);
+  out.put_fixed(kCallVersion2);
+  out.put_u32(target.program);
+  out.put_u32(target.version);
+  out.put_u32(target.procedure);
+  out.put_fixed(credential_and_verifier);
 }
 
 }  // namespace rrdk::rpc

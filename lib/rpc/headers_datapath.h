@@ -5,17 +5,24 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "rrdk/call_status.h"
 #include "rrdk/rpc.h"
 #include "rrdk/xdr.h"
 
+namespace rrdk::gss {
+class Session;  // gss/session.h
+}
+
 namespace rrdk::rpc {
 
 constexpr uint32_t kRpcVersion = 2;
+constexpr uint32_t kCallTargetBytes = 24;  // of a call's header, up to the procedure
 
 struct CallHeader {
   uint32_t xid = 0;
@@ -53,6 +60,9 @@ struct CallTarget {
 // AUTH_NONE. Arguments follow.
 void encode_call(Encoder& out, uint32_t xid, const CallTarget& target,
                  std::span<const std::byte> credential) noexcept;
+// The same with the verifier behind the credential. They must fit into the encoder's first buffer.
+void encode_signed_call(Encoder& out, uint32_t xid, const CallTarget& target,
+                        std::span<const std::byte> credential_and_verifier) noexcept;
 
 // Constant words of headers in wire form, so that they are compared and copied at once.
 template <typename... Values>
@@ -72,12 +82,16 @@ constexpr std::array<std::byte, 4 * sizeof...(Values)> words(Values... values) {
 class PreparedAuth {
  public:
   PreparedAuth() = default;
+  // The calls of a security context, which gives each its credential and verifier.
+  explicit PreparedAuth(std::shared_ptr<gss::Session> session) noexcept
+      : session_(std::move(session)) {}
   explicit PreparedAuth(const AuthSys& identity) noexcept;
   // Any flavour. Returns nothing if the body is longer than kMaxAuthBody.
   static std::optional<PreparedAuth> opaque(AuthFlavor flavor,
                                             std::span<const std::byte> body) noexcept;
 
   std::span<const std::byte> bytes() const noexcept { return {bytes_.data(), length_}; }
+  gss::Session* session() const noexcept { return session_.get(); }  // null: there is none
 
  private:
   void put_u32(uint32_t value) noexcept;
@@ -85,6 +99,7 @@ class PreparedAuth {
 
   std::array<std::byte, 8 + kMaxAuthBody> bytes_ = {};
   uint32_t length_ = 0;
+  std::shared_ptr<gss::Session> session_;
 };
 
 // The caller that a credential names, as bytes that are the same however often that caller repeats

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "gss/session.h"
 #include "rpc/headers_datapath.h"
 #include "runtime/poll_core.h"
 #include "service/dispatcher.h"
@@ -32,31 +33,9 @@ constexpr uint32_t kReplyStat = 8;
 // XID, REPLY, MSG_ACCEPTED, flavour and length of the verifier.
 constexpr uint32_t kBeforeVerifier = 20;
 
-// The bytes of an item in one piece, which are copied to `joined` only if they lie in several.
-std::span<const std::byte> join(const ItemView& item, std::vector<std::byte>& joined) {
-  if (item.contiguous())
-    return {item.data(), item.size()};
-  joined.resize(item.size());
-  item.copy_to(joined.data());
-  return joined;
-}
-
 void append_u32(std::vector<std::byte>& to, uint32_t value) {
   to.resize(to.size() + sizeof value);
   xdr::store_u32(to.data() + to.size() - sizeof value, value);
-}
-
-// The bytes of a message from `skipped` on, as they would be on the wire without chunks.
-void append(std::vector<std::byte>& to, std::span<const Piece> pieces, uint32_t skipped) {
-  for (const Piece& piece : pieces) {
-    for (const MemorySpan& run : piece.runs()) {
-      const uint32_t left_out = std::min(skipped, run.length);
-      skipped -= left_out;
-      to.insert(to.end(), run.data + left_out, run.data + run.length);
-    }
-    if (piece.item)
-      to.resize(to.size() + xdr_pad(piece.bytes.length));
-  }
 }
 
 void put_verifier(Encoder& out, std::span<const std::byte> checksum) noexcept {
@@ -227,7 +206,7 @@ bool Dispatcher::open_body(ServedCall& call) {
   const ItemView checksum = is_private ? ItemView() : call.args.get_opaque(kMaxAuthBody);
   if (!call.args.at_end() || body.size() > gss_->options().max_protected_bytes)
     return false;
-  std::span<const std::byte> clear = join(body, secured.joined);
+  std::span<const std::byte> clear = gss::join(body, secured.joined);
   if (is_private) {
     if (!context.unwrap(clear, secured.unwrapped))
       return false;
@@ -269,7 +248,7 @@ bool Dispatcher::seal(ServedCall& call) {
   results.reserve(call.reply.stream_length());
   if (status == AcceptStat::kSuccess && secured.transforms_body())
     append_u32(results, secured.credential.sequence);
-  append(results, call.reply.pieces(), status_at + 4);
+  gss::append(results, call.reply.pieces(), status_at + 4);
 
   if (secured.transforms_body() && results.size() > gss_->options().max_protected_bytes) {
     status = AcceptStat::kSystemErr;

@@ -17,6 +17,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "rrdk/binding.h"
 #include "rrdk/call_status.h"
@@ -70,6 +71,8 @@ class SharedCredential {
 
  private:
   friend struct Internals;
+  explicit SharedCredential(std::shared_ptr<const rpc::PreparedAuth> prepared) noexcept
+      : prepared_(std::move(prepared)) {}
   const std::shared_ptr<const rpc::PreparedAuth>& impl() const noexcept { return prepared_; }
   std::shared_ptr<const rpc::PreparedAuth> prepared_;
 };
@@ -98,6 +101,8 @@ class Caller {
    * limits.
    */
   void set_auth_sys(const AuthSys& identity);
+  /** As set_auth_sys(), with a credential that others use too. Any thread. */
+  void set_credential(const SharedCredential& credential);
   /**
    * As set_auth_sys(), for any flavour; `body` is defined by the flavour. The verifier of calls
    * stays AUTH_NONE. Errors: kInvalidArgument (more than kMaxAuthBody bytes).

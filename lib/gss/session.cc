@@ -1,0 +1,140 @@
+#include "gss/session.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace rrdk::gss {
+
+namespace {
+
+// XID to procedure, then flavour and length of the credential (RFC 5531 section 9).
+constexpr uint32_t kBeforeCredential = 32;
+constexpr uint32_t kSequenceAt = kBeforeCredential + 8;
+
+void append_u32(std::vector<std::byte>& to, uint32_t value) {
+  to.resize(to.size() + sizeof value);
+  xdr::store_u32(to.data() + to.size() - sizeof value, value);
+}
+
+void append_opaque(std::vector<std::byte>& to, std::span<const std::byte> bytes) {
+  append_u32(to, static_cast<uint32_t>(bytes.size()));
+  to.insert(to.end(), bytes.begin(), bytes.end());
+  to.resize(to.size() + xdr_pad(bytes.size()));
+}
+
+}  // namespace
+
+std::span<const std::byte> join(const ItemView& item, std::vector<std::byte>& joined) {
+  if (item.contiguous())
+    return {item.data(), item.size()};
+  joined.resize(item.size());
+  item.copy_to(joined.data());
+  return joined;
+}
+
+void append(std::vector<std::byte>& to, std::span<const Piece> pieces, uint32_t skipped) {
+  for (const Piece& piece : pieces) {
+    for (const MemorySpan& run : piece.runs()) {
+      const uint32_t left_out = std::min(skipped, run.length);
+      skipped -= left_out;
+      to.insert(to.end(), run.data + left_out, run.data + run.length);
+    }
+    if (piece.item)
+      to.resize(to.size() + xdr_pad(piece.bytes.length));
+  }
+}
+
+std::vector<std::byte> Session::credential(Control control, Protection protection,
+                                           std::span<const std::byte> handle) {
+  std::vector<std::byte> body;
+  append_u32(body, kVersion);
+  append_u32(body, static_cast<uint32_t>(control));
+  append_u32(body, 0);
+  append_u32(body, static_cast<uint32_t>(protection));
+  append_opaque(body, handle);
+  return body;
+}
+
+bool Session::open(std::span<const std::byte> handle, uint32_t window,
+                   std::span<const std::byte> checksum) {
+  std::byte words[4];
+  xdr::store_u32(words, window);
+  Token ours;
+  const std::vector<std::byte> body = credential(Control::kData, protection_, handle);
+  if (body.size() > kMaxAuthBody || !context_.verify(words, checksum) ||
+      !context_.sign(words, ours))
+    return false;
+  blank_.clear();
+  append_u32(blank_, static_cast<uint32_t>(AuthFlavor::kRpcsecGss));
+  append_opaque(blank_, body);
+  signed_bytes_ = kBeforeCredential - 8 + static_cast<uint32_t>(blank_.size());
+  // Checksums of one context have one length (RFC 4121 section 4.2.6.1).
+  checksum_bytes_ = static_cast<uint32_t>(ours.bytes().size());
+  append_u32(blank_, static_cast<uint32_t>(AuthFlavor::kRpcsecGss));
+  append_opaque(blank_, std::vector<std::byte>(checksum_bytes_));
+  return true;
+}
+
+bool Session::sign_header(std::byte* header, uint32_t& sequence) noexcept {
+  sequence = next_.fetch_add(1, std::memory_order_relaxed);
+  if (sequence > kHighestSequence)
+    return false;
+  xdr::store_u32(header + kSequenceAt, sequence);
+  Token checksum;
+  if (!context_.sign({header, signed_bytes_}, checksum) ||
+      checksum.bytes().size() != checksum_bytes_)
+    return false;
+  std::ranges::copy(checksum.bytes(), header + signed_bytes_ + 8);
+  return true;
+}
+
+bool Session::protect(std::span<const std::byte> clear, Encoder& out) noexcept {
+  Token token;
+  if (protection_ == Protection::kPrivacy) {
+    if (!context_.wrap(clear, token))
+      return false;
+  } else {
+    if (!context_.sign(clear, token))
+      return false;
+    out.put_opaque(clear);
+  }
+  out.put_opaque(token.bytes());
+  return true;
+}
+
+bool Session::verify_reply(uint32_t sequence, const ItemView& checksum) noexcept {
+  std::byte words[4];
+  xdr::store_u32(words, sequence);
+  std::byte bytes[kMaxAuthBody];
+  if (checksum.size() > sizeof bytes)
+    return false;
+  checksum.copy_to(bytes);
+  return context_.verify(words, {bytes, checksum.size()});
+}
+
+bool Session::open_results(ProtectedCall& call, Decoder& in) noexcept {
+  const bool is_private = protection_ == Protection::kPrivacy;
+  const ItemView body = in.get_opaque(UINT32_MAX);
+  const ItemView checksum = is_private ? ItemView() : in.get_opaque(kMaxAuthBody);
+  if (!in.at_end())
+    return false;
+  std::span<const std::byte> clear = join(body, call.joined);
+  if (is_private) {
+    if (!context_.unwrap(clear, call.unwrapped))
+      return false;
+    clear = call.unwrapped.bytes();
+  } else {
+    std::byte of_body[kMaxAuthBody];
+    checksum.copy_to(of_body);
+    if (!context_.verify(clear, {of_body, checksum.size()}))
+      return false;
+  }
+  if (clear.size() < sizeof(uint32_t) || clear.size() % 4 != 0 ||
+      xdr::load_u32(clear.data()) != call.sequence)
+    return false;
+  const auto rest = clear.subspan(sizeof(uint32_t));
+  call.results = {rest.data(), static_cast<uint32_t>(rest.size())};
+  return true;
+}
+
+}  // namespace rrdk::gss

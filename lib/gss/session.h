@@ -1,0 +1,84 @@
+// A security context at the end that initiated it (rrdk/gss.h), and what its calls take from it:
+// their credential, a sequence number each, and protection.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gss/kerberos.h"
+#include "gss/wire.h"
+#include "rrdk/memory.h"
+#include "rrdk/xdr.h"
+
+namespace rrdk::gss {
+
+// What one call keeps of its protection until it has ended.
+struct ProtectedCall {
+  Message clear;  // the call as it was written, if its message is another one
+  uint32_t sequence = 0;
+  // The results in clear, if they came protected as a whole.
+  Fragment results = {};
+  Token unwrapped;
+  std::vector<std::byte> joined;
+};
+
+class Session {
+ public:
+  // Bytes by which protection makes a reply longer, at most: verifier, number, checksum or wrapping
+  // (RFC 4121 section 4.2).
+  static constexpr uint32_t kGrowth = 512;
+
+  Session(std::shared_ptr<const Identity> identity, std::string target, Protection protection)
+      : identity_(std::move(identity)), target_(std::move(target)), protection_(protection) {}
+
+  // Establishment: not on a poll core. `token` is what the acceptor has answered; empty at first.
+  Step begin(std::span<const std::byte> token, Token& next) {
+    return context_.initiate(*identity_, target_, token, next);
+  }
+  // The context is complete at both ends: `checksum` is the verifier that came with it. Returns
+  // false if it is wrong.
+  bool open(std::span<const std::byte> handle, uint32_t window,
+            std::span<const std::byte> checksum);
+  // The body of the credential of calls that establish it.
+  static std::vector<std::byte> credential(Control control, Protection protection,
+                                           std::span<const std::byte> handle);
+
+  Protection protection() const noexcept { return protection_; }
+  bool transforms_body() const noexcept { return protection_ != Protection::kNone; }
+  uint64_t ends_at() const noexcept { return context_.ends_at(); }
+  // Credential and verifier of a call, without number and checksum.
+  std::span<const std::byte> blank() const noexcept { return blank_; }
+
+  // Any thread. Gives the call whose header begins at `header` the next sequence number, and signs
+  // it. Returns false if the numbers are used up, or the context has ended.
+  bool sign_header(std::byte* header, uint32_t& sequence) noexcept;
+  // Writes the protected form of what begins with the sequence number. Returns false if it fails.
+  bool protect(std::span<const std::byte> clear, Encoder& out) noexcept;
+  bool verify_reply(uint32_t sequence, const ItemView& checksum) noexcept;
+  // Reads protected results: call.results then names them in clear. Returns false if they are not
+  // what the other end has protected for this call.
+  bool open_results(ProtectedCall& call, Decoder& in) noexcept;
+
+ private:
+  const std::shared_ptr<const Identity> identity_;
+  const std::string target_;
+  const Protection protection_;
+  Context context_;
+  std::vector<std::byte> blank_;
+  uint32_t signed_bytes_ = 0;    // of the header, from the XID to the end of the credential
+  uint32_t checksum_bytes_ = 0;  // of its verifier
+  std::atomic<uint32_t> next_ = 1;
+};
+
+// The bytes of an item in one piece, which are copied to `joined` only if they lie in several.
+std::span<const std::byte> join(const ItemView& item, std::vector<std::byte>& joined);
+// Appends the bytes of a message from `skipped` on, as they would be on the wire without chunks.
+void append(std::vector<std::byte>& to, std::span<const Piece> pieces, uint32_t skipped);
+
+}  // namespace rrdk::gss

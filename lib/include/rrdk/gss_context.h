@@ -1,0 +1,51 @@
+/**
+ * Makes calls by RPCSEC_GSS (RFC 2203) with Kerberos version 5. A context is established once for a
+ * caller and a server; it is then a credential like any other (rrdk/call.h), for any number of
+ * calls, connections and threads.
+ *
+ *   rrdk::GssContextOptions options;
+ *   options.target = "nfs@server.example.org";
+ *   options.protection = rrdk::GssProtection::kPrivacy;
+ *   auto alice = rrdk::must(rrdk::establish_context(*connection, kBinding, options));
+ *   connection->set_credential(alice);                 // for all calls, or
+ *   if (!call.set_credential(alice)) return;           // for those of one Call
+ *
+ * rrdk/gss.h says what each protection gives, and has the server's end.
+ */
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "rrdk/call.h"
+#include "rrdk/gss.h"
+
+namespace rrdk {
+
+struct GssContextOptions {
+  std::string target;  ///< the service as "service@host", for which the server has the key
+  GssProtection protection = GssProtection::kIntegrity;  ///< of all calls of the context
+  /** Whose ticket is used, "alice" or "alice@REALM"; empty: the default one. */
+  std::string principal;
+  Reserved<4> reserved = {};  ///< spare bytes for later releases
+};
+
+/**
+ * Establishes a context by calls of the binding's NULL on that connection, and waits for it: it
+ * asks the KDC for a ticket of the service, which may take seconds, and then the server. Tickets
+ * come from the default cache or key table (KRB5CCNAME, KRB5_CLIENT_KTNAME).
+ *
+ * The calls of the context get numbers as they are sent, over all of its connections. The verifier
+ * of each reply is checked: a wrong one, or results that are not protected as they should be, end
+ * the call with kAuthError and AuthStat::kInvalidResp. A call that is sent again has a number of
+ * its own. Once the server has forgotten the context, or the ticket has ended, calls end with
+ * kAuthError and kGssCredProblem or kGssCtxProblem: establish another one then.
+ *
+ * The binding must outlive the call of this function. Not in a callback or handler on a poll core.
+ * Errors: kNotFound (no ticket, or the KDC knows no such service), kRefused (by the server),
+ * kUnsupported (no MIT Kerberos here), and those of the calls (errc_of()).
+ */
+[[nodiscard]] Result<SharedCredential> establish_context(Caller& caller, const Binding& binding,
+                                                         const GssContextOptions& options);
+
+}  // namespace rrdk

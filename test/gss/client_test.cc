@@ -1,0 +1,184 @@
+// Calls by RPCSEC_GSS through the API, at both ends.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <numeric>
+
+#include "rrdk/gss_context.h"
+#include "test/server/loopback.h"
+
+namespace rrdk::gss {
+namespace {
+
+using loopback::kBinding;
+using loopback::kEcho;
+using loopback::kOnce;
+using loopback::kRead;
+using loopback::kWrite;
+
+// A World whose server takes callers with the protection of a test only.
+class SecuredCalls : public testing::TestWithParam<std::tuple<GssProtection, const char*>> {
+ protected:
+  SecuredCalls()
+      : acceptor(GssAcceptor::create({.service = "nfs@localhost", .key_table = {}}).value()) {}
+  GssProtection protection() const { return std::get<0>(GetParam()); }
+  void start(const ClientOptions& client_options = {}) {
+    ServerOptions options;
+    options.gss = acceptor.get();
+    const std::string where = std::get<1>(GetParam());
+    ends = std::make_unique<loopback::Ends>(
+        loopback::options_for(loopback::Cores::kDedicated), options, client_options,
+        std::initializer_list<Service>{
+            {.binding = &kBinding, .procedures = loopback::kTable, .accepts = kAcceptGss}},
+        where == "shm" ? "shm:" + loopback::socket_path() : "iwarp://127.0.0.1:0");
+    connection = ends->client->connect(ends->uri).value();
+    GssContextOptions context;
+    context.target = "nfs@localhost";
+    context.protection = protection();
+    auto made = establish_context(*connection, kBinding, context);
+    ASSERT_TRUE(made) << made.error().message;
+    connection->set_credential(*made);
+  }
+  void TearDown() override {
+    connection.reset();
+    if (ends != nullptr)
+      ends->end();
+  }
+
+  std::unique_ptr<GssAcceptor> acceptor;
+  std::unique_ptr<loopback::Ends> ends;
+  std::unique_ptr<ClientConnection> connection;
+};
+
+INSTANTIATE_TEST_SUITE_P(Gss, SecuredCalls,
+                         testing::Combine(testing::Values(GssProtection::kNone,
+                                                          GssProtection::kIntegrity,
+                                                          GssProtection::kPrivacy),
+                                          testing::Values("shm", "iwarp")),
+                         [](const auto& of) {
+                           return std::to_string(static_cast<uint32_t>(std::get<0>(of.param))) +
+                                  std::get<1>(of.param);
+                         });
+
+TEST_P(SecuredCalls, CarryDataOfAllSizes) {
+  start();
+  Call call(*connection);
+  for (const uint32_t size : {0u, 1u, 100u, 1000u, 5000u, 70'000u, 1'000'000u}) {
+    SCOPED_TRACE(size);
+    Buffer room = ends->memory->get(std::max(size, 1u));
+    Encoder& write = call.begin(kBinding, kWrite);
+    write.put_u64(0);
+    write.put_item(loopback::patterned(*ends->memory, 0, size), size, Ddp::kEligible);
+    ASSERT_EQ(call.submit_and_wait(), CallStatus::kOk);
+    EXPECT_EQ(call.results().get_u32(), size);
+    EXPECT_EQ(call.results().get_u32(), 0u) << "bytes that are wrong";
+    EXPECT_TRUE(call.results().at_end());
+
+    Encoder& read = call.begin(kBinding, kRead);
+    read.put_u64(0);
+    read.put_u32(size);
+    call.offer(room.first(std::max(size, 1u)));
+    ASSERT_EQ(call.submit_and_wait(), CallStatus::kOk);
+    EXPECT_EQ(call.results().get_u32(), 7u);
+    const ItemView data = call.results().get_item(size);
+    ASSERT_EQ(data.size(), size);
+    EXPECT_EQ(data.size() != 0 && data.data() == room.data(),
+              size != 0 && protection() == GssProtection::kNone && size > 1000)
+        << "placed by RDMA";
+    std::vector<std::byte> got(size);
+    data.copy_to(got.data());
+    for (uint32_t i = 0; i != size; ++i)
+      ASSERT_EQ(got[i], loopback::pattern(i)) << i;
+    EXPECT_TRUE(call.results().at_end());
+  }
+}
+
+TEST_P(SecuredCalls, AreManyAtATime) {
+  start();
+  constexpr uint32_t kCalls = 20, kRounds = 50;
+  std::vector<std::unique_ptr<Call>> calls;
+  std::atomic<uint32_t> good = 0, ended = 0;
+  struct Sums {
+    std::atomic<uint32_t>&good, &ended;
+  } sums = {good, ended};
+  for (uint32_t i = 0; i != kCalls; ++i)
+    calls.push_back(std::make_unique<Call>(*connection));
+  const std::byte text[] = {std::byte{1}, std::byte{2}};
+  for (uint32_t round = 1; round <= kRounds; ++round) {
+    for (const auto& call : calls) {
+      call->begin(kBinding, round % 2 == 0 ? kEcho : kOnce).put_opaque(text);
+      ASSERT_TRUE(call->submit(
+          [](Call& over, void* to) {
+            auto& its = *static_cast<Sums*>(to);
+            its.good +=
+                over.status() == CallStatus::kOk && over.results().get_opaque(9).size() == 2;
+            ++its.ended;
+          },
+          &sums));
+    }
+    ends->until([&] { return ended == round * kCalls; });
+    for (const auto& call : calls)
+      ends->until([&] { return !call->in_flight(); });
+  }
+  EXPECT_EQ(good, kCalls * kRounds);
+}
+
+// The context is the acceptor's and the caller's: a connection is only what carries it.
+TEST_P(SecuredCalls, GoOnAfterAReconnection) {
+  start({.reconnect = true, .retransmit = true});
+  Call call(*connection);
+  const std::byte text[] = {std::byte{1}};
+  for (int i = 0; i != 3; ++i) {
+    call.begin(kBinding, kEcho).put_opaque(text);
+    ASSERT_EQ(call.submit_and_wait(), CallStatus::kOk);
+    ends->server->visit([&](const ConnectionInfo& info) {
+      EXPECT_TRUE(ends->server->close(info.id, "the test wants it"));
+    });
+  }
+  EXPECT_EQ(acceptor->stats().established, 1u);
+}
+
+TEST_P(SecuredCalls, AreDeniedWithoutTheContext) {
+  start();
+  Call call(*connection);
+  ASSERT_TRUE(call.set_credential(SharedCredential()));
+  call.begin(kBinding, kEcho).put_opaque(std::span<const std::byte>());
+  EXPECT_EQ(call.submit_and_wait(), CallStatus::kAuthError);
+  EXPECT_EQ(call.auth_stat(), AuthStat::kTooWeak);
+}
+
+TEST(Establishing, SaysWhatIsMissing) {
+  auto acceptor = GssAcceptor::create({.service = "nfs@localhost", .key_table = {}}).value();
+  ServerOptions options;
+  options.gss = acceptor.get();
+  loopback::World world(loopback::Cores::kDedicated, options);
+  auto connection = world.connect();
+  GssContextOptions context;
+  context.target = "unknown@localhost";
+  auto unknown = establish_context(*connection, kBinding, context);
+  ASSERT_FALSE(unknown);
+  EXPECT_EQ(unknown.error().code, Errc::kNotFound);
+  EXPECT_NE(unknown.error().message.find("unknown@localhost"), std::string::npos)
+      << unknown.error().message;
+  context.target = "other@localhost";  // whose key the server does not have
+  auto other = establish_context(*connection, kBinding, context);
+  ASSERT_FALSE(other);
+  EXPECT_EQ(other.error().code, Errc::kRefused) << other.error().message;
+  context.target = "nfs@localhost";
+  context.principal = "nobody";
+  EXPECT_EQ(establish_context(*connection, kBinding, context).error().code, Errc::kNotFound);
+}
+
+// A server without an acceptor passes the token to nothing: NULL is answered without results.
+TEST(Establishing, NeedsAServerThatTakesIt) {
+  loopback::World world(loopback::Cores::kDedicated);
+  auto connection = world.connect();
+  GssContextOptions context;
+  context.target = "nfs@localhost";
+  auto made = establish_context(*connection, kBinding, context);
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().code, Errc::kNotAPeer) << made.error().message;
+}
+
+}  // namespace
+}  // namespace rrdk::gss
