@@ -420,11 +420,12 @@ bool Call::Impl::use_credential(std::shared_ptr<const rpc::PreparedAuth> wanted,
     return refuse_credential();
   if (own ? has_own_credential && wanted == credential : !has_own_credential)
     return true;
-  const bool has_arguments = begun && args->position() != head;
+  const bool has_arguments = begun && args->position() != header_bytes();
   has_own_credential = own;
   credential = std::move(wanted);
   credential_version = 0;
   head = 0;
+  secured = false;  // until there is a header again
   if (!begun || !args->ok())
     return true;
   if (has_arguments)

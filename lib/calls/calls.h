@@ -122,6 +122,16 @@ struct Call::Impl : engine::OutgoingCall, runtime::WorkItem {
   bool is_for(const Binding& its, uint32_t its_procedure) const noexcept;
   [[gnu::noinline]] void begin_anew(const Binding& its, uint32_t its_procedure) noexcept;
   void begin_secured() noexcept;  // secured.cc
+  // Whether a security context protects arguments and results as a whole.
+  bool protects_body() const noexcept {
+    return secured && credential->session()->transforms_body();
+  }
+  // Of the header that begin() has written.
+  uint32_t header_bytes() const noexcept {
+    return secured ? rpc::kCallTargetBytes +
+                         static_cast<uint32_t>(credential->session()->blank().size())
+                   : head;
+  }
   void drop_extras() noexcept;
   // `own`: its own credential, null for AUTH_NONE; else the caller's.
   bool use_credential(std::shared_ptr<const rpc::PreparedAuth> wanted, bool own) noexcept;
@@ -347,7 +357,7 @@ struct Caller::Impl {
   // The core's thread: the events that its Link reports.
   void ended(Call::Impl& call) noexcept;
   // secured.cc
-  bool seal(Call::Impl& call) noexcept;
+  CallStatus seal(Call::Impl& call) noexcept;
   // Also when the credits or the connection have changed, or a call has ended.
   void note_room() noexcept {
     if (is_bounded()) [[unlikely]]

@@ -212,17 +212,18 @@ CallStatus Call::Impl::check() noexcept {
 void Call::Impl::plan_reply() noexcept {
   uint64_t variable = variable_reply + (secured ? gss::Session::kGrowth : 0);
   results = {};
-  if (transformed) [[unlikely]] {
+  const bool whole = transformed || protects_body();
+  if (whole) [[unlikely]] {
     for (const MemorySpan& span : offered())
       variable += span.length;
-    variable += uint64_t{growth} + 3u * num_rooms;  // including pads
+    variable += uint64_t{transformed ? growth : 0} + 3u * num_rooms;  // including pads
   } else if (num_rooms != 0) {
     results = {chunks->results.data(), num_rooms};
   }
   max_reply = Binding::max_reply_of(entry, variable);
-  no_ddp = transformed;
+  no_ddp = whole;
   only_short = !Binding::allows_long_of(entry);
-  reply_planned = binding_ok && !transformed && num_rooms == 0 && variable_reply == 0;
+  reply_planned = binding_ok && !whole && num_rooms == 0 && variable_reply == 0;
 }
 
 // For a call that submit() does not simply take. Returns false if it is not taken.
@@ -475,7 +476,8 @@ CallStatus Caller::Impl::ended_status(Call::Impl& call) noexcept {
     }
     return call.secured ? open_reply(call) : rpc::call_status(call.reply_header);
   }
-  bool unsent = status == CallStatus::kNoMemory || status == CallStatus::kTooLarge;
+  bool unsent = status == CallStatus::kNoMemory || status == CallStatus::kTooLarge ||
+                status == CallStatus::kAuthError;  // by seal()
   if (unsent && call.resend)
     return CallStatus::kConnectionLost;  // an earlier connection has carried it
   bool by_us = status == CallStatus::kCancelled || status == CallStatus::kConnectionLost;

@@ -5,6 +5,8 @@
 //   begin_secured       the header, with space for number and checksum
 //   seal                each time that the call is sent: number, checksum, protected arguments
 //   open_reply          the reply's verifier, and its results
+#include <new>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,11 +22,12 @@ namespace rrdk {
 
 namespace {
 
-// Of a reply to a token (RFC 2203 section 5.2.3.1), with a ticket of a directory service.
-constexpr uint32_t kLongestInitReply = 65'536 + 1024;
+// Of a reply to a token (RFC 2203 section 5.2.3.1). Kerberos answers in a few hundred bytes: only
+// the token of the call has a ticket.
+constexpr uint32_t kLongestInitReply = 3072;
 constexpr uint32_t kMostSteps = 8;
 
-std::string refused(Caller& caller, const std::string& why) {
+std::string refused(const Caller& caller, const std::string& why) {
   return caller.address() + ": no security context: " + why;
 }
 
@@ -40,8 +43,11 @@ Result<void> exchange(Call& call, const Binding& binding, gss::Session& session,
     return fail(Errc::kConnectionLost, "the connection has been destroyed");
   call.begin(binding, 0).put_opaque(token.bytes());
   call.expect_reply(kLongestInitReply);
+  // A reply in the lane leaves it as it is, and that would be the header of the last reply.
+  Internals::of(call).reply_header = {};
   if (const CallStatus status = call.submit_and_wait(); status != CallStatus::kOk)
-    return fail(errc_of(status), std::string("the server answered: ") + to_string(status));
+    return fail(errc_of(status).value_or(Errc::kConnectionLost),
+                std::string("the call with the token ended with: ") + to_string(status));
   Decoder& in = call.results();
   const ItemView name = in.get_opaque(kMaxAuthBody);
   handle.resize(name.size());
@@ -62,14 +68,40 @@ Result<void> exchange(Call& call, const Binding& binding, gss::Session& session,
     return fail(Errc::kRefused, step.error);
   if (major != GSS_S_COMPLETE)
     return {};
-  const ItemView& checksum = Internals::of(call).reply_header.verifier.body;
+  const Credential& verifier = Internals::of(call).reply_header.verifier;
   std::byte sum[kMaxAuthBody];
-  if (checksum.size() <= sizeof sum)
-    checksum.copy_to(sum);
-  if (!step.complete() || checksum.size() > sizeof sum ||
-      !session.open(handle, window, {sum, checksum.size()}))
+  verifier.body.copy_to(sum);  // decode_reply() takes none that is longer
+  if (!step.complete() || verifier.flavor != AuthFlavor::kRpcsecGss ||
+      !session.open(handle, window, {sum, verifier.body.size()}))
     return fail(Errc::kRefused, "the server did not prove that it has the key of its service");
   return {};
+}
+
+// The header of a call's message lies in one piece, since it was written first. Null: it does not.
+std::byte* header_of(const Message& message, uint32_t length) noexcept {
+  const std::span<const Piece> pieces = message.pieces();
+  const bool is_whole = !pieces.empty() && !pieces[0].item && pieces[0].bytes.length >= length;
+  return is_whole ? pieces[0].bytes.data : nullptr;
+}
+
+// Writes the message of which `call.clear` is the clear form.
+CallStatus put_protected(Encoder& out, gss::Session& session, const gss::ProtectedCall& call,
+                         std::span<const std::byte> header) noexcept {
+  try {
+    std::vector<std::byte> clear;
+    clear.reserve(call.clear.stream_length());
+    clear.resize(sizeof(uint32_t));
+    xdr::store_u32(clear.data(), call.sequence);
+    gss::append(clear, call.clear.pieces(), static_cast<uint32_t>(header.size()));
+    out.put_fixed(header);
+    if (!session.protect(clear, out))
+      return CallStatus::kAuthError;
+  } catch (const std::bad_alloc&) {
+    return CallStatus::kNoMemory;
+  }
+  if (out.ok())
+    return CallStatus::kOk;
+  return out.fault() == EncoderFault::kNoMemory ? CallStatus::kNoMemory : CallStatus::kTooLarge;
 }
 
 }  // namespace
@@ -79,8 +111,8 @@ Result<SharedCredential> establish_context(Caller& caller, const Binding& bindin
   auto identity = gss::Identity::initiator(options.principal);
   if (!identity)
     return fail(identity.error().code, refused(caller, identity.error().message));
-  auto session = std::make_shared<gss::Session>(std::move(*identity), options.target,
-                                                static_cast<gss::Protection>(options.protection));
+  auto session =
+      std::make_shared<gss::Session>(std::move(*identity), options.target, options.protection);
   gss::Token token;
   gss::Step step = session->begin({}, token);
   if (!step.error.empty())
@@ -105,37 +137,39 @@ void Call::Impl::begin_secured() noexcept {
   if (protection == nullptr)
     protection = std::make_unique<gss::ProtectedCall>();
   protection->clear.clear();
-  if (session.transforms_body()) {
-    has_extras = true;  // so that the next begin() starts anew
-    transformed = true;
-    growth = 0;
-  }
 }
 
-// The header lies in one piece, since it is the first thing that was written.
-bool Caller::Impl::seal(Call::Impl& call) noexcept {
+// What was written is kept in `clear` if it must be protected, so that this can be done again when
+// the call is sent again.
+CallStatus Caller::Impl::seal(Call::Impl& call) noexcept {
   RRDK_ON_CORE(core_);
   RRDK_ASSERT(call.secured && call.credential != nullptr && call.protection != nullptr);
   gss::Session& session = *call.credential->session();
   gss::ProtectedCall& protection = *call.protection;
-  const auto header = static_cast<uint32_t>(rpc::kCallTargetBytes + session.blank().size());
-  if (session.transforms_body() && protection.clear.pieces().empty())
+  call.reply_header = {};
+  call.reply_header.auth_stat = AuthStat::kGssCtxProblem;  // for kAuthError
+  if (!call.sealed && !session.take_number(protection.sequence))
+    return CallStatus::kAuthError;
+  const bool is_clear = session.transforms_body() && !call.sealed;
+  if (is_clear && protection.clear.pieces().empty())
     std::swap(protection.clear, call.message);
-  const Message& written = session.transforms_body() ? protection.clear : call.message;
-  if (written.pieces().empty() || written.pieces()[0].bytes.length < header)
-    return false;
-  std::byte* const start = written.pieces()[0].bytes.data;
-  xdr::store_u32(start, call.xid);
-  if (!session.sign_header(start, protection.sequence))
-    return false;
-  if (!session.transforms_body())
-    return true;
-  std::vector<std::byte> clear(sizeof(uint32_t));
-  xdr::store_u32(clear.data(), protection.sequence);
-  gss::append(clear, written.pieces(), header);
-  Encoder out(call.message, memory, defaults.inline_size, defaults.max_call);
-  out.put_fixed({start, header});
-  return session.protect(clear, out) && out.ok();
+  const uint32_t length = call.header_bytes();
+  std::byte* const header = header_of(is_clear ? protection.clear : call.message, length);
+  if (header == nullptr)
+    return CallStatus::kTooLarge;
+  xdr::store_u32(header, call.xid);
+  if (!session.sign_header(header, protection.sequence))
+    return CallStatus::kAuthError;
+  if (!is_clear)
+    return CallStatus::kOk;
+  CallStatus status = CallStatus::kOk;
+  {
+    Encoder out(call.message, memory, defaults.inline_size, defaults.max_call);
+    status = put_protected(out, session, protection, {header, length});
+  }
+  if (status != CallStatus::kOk)
+    call.message.clear();  // others may be waiting for its buffers
+  return status;
 }
 
 CallStatus Caller::Impl::open_reply(Call::Impl& call) noexcept {
@@ -145,12 +179,18 @@ CallStatus Caller::Impl::open_reply(Call::Impl& call) noexcept {
     return rpc::call_status(header);  // such a reply has no verifier
   const bool has_results = header.accept_stat == AcceptStat::kSuccess && session.transforms_body();
   gss::ProtectedCall& protection = *call.protection;
+  header.auth_stat = AuthStat::kInvalidResp;
   if (header.verifier.flavor != AuthFlavor::kRpcsecGss ||
-      !session.verify_reply(protection.sequence, header.verifier.body) ||
-      (has_results && !session.open_results(protection, call.decoder))) {
-    header.auth_stat = AuthStat::kInvalidResp;
+      !session.verify_reply(protection.sequence, header.verifier.body))
+    return CallStatus::kAuthError;
+  try {
+    if (has_results && !session.open_results(protection, call.decoder))
+      return CallStatus::kAuthError;
+  } catch (const std::bad_alloc&) {
+    header.auth_stat = AuthStat::kFailed;  // the server has run the call: not kNoMemory
     return CallStatus::kAuthError;
   }
+  header.auth_stat = AuthStat::kOk;
   if (has_results)
     call.decoder = Decoder(protection.results, 0);
   return rpc::call_status(header);

@@ -250,7 +250,7 @@ struct ClientConnection::Impl final : Caller::Impl,
   // Called from below, on the core's thread.
   void on_call_ended(engine::OutgoingCall& outgoing) override;
   void on_credit_back() override { note_room(); }
-  bool seal_call(engine::OutgoingCall& call) override {
+  CallStatus seal_call(engine::OutgoingCall& call) override {
     return seal(static_cast<Call::Impl&>(call));
   }
   void on_call(engine::ServedCall& call) override;

@@ -137,7 +137,11 @@ static_assert(sizeof(CallProgress) <= 28 && std::is_trivially_copyable_v<CallPro
 // engine has it from submit() until Upcalls::on_call_ended(). A plain call touches only the members
 // before `chunks`.
 struct alignas(64) OutgoingCall : CallProgress {
-  // In. The RPC call message; submit() fills in its first word (the XID).
+  // In. Upcalls::seal_call() completes its message each time it is sent. Never in the lane. It is
+  // first, with the engine's `sealed`, because there is space behind the progress.
+  bool secured = false;
+  bool sealed = false;  // its message was completed, and has not been sent since
+  // The RPC call message; submit() fills in its first word (the XID).
   Message message;
   std::span<const ResultRoom> results;  // for the reply's eligible results, in stream order
   uint64_t max_reply = 1024;            // bound on the reply stream without the placed results
@@ -153,8 +157,6 @@ struct alignas(64) OutgoingCall : CallProgress {
   // Running the call twice does no harm: it is sent again if the peer names the size that its reply
   // needs.
   bool repeatable = false;
-  // Upcalls::seal_call() completes its message each time it is sent. Never in the lane.
-  bool secured = false;
 
   // Out, valid until release(): whether the peer may have seen the call, how it ended, and with kOk
   // the reduced reply and what was placed. The message is as it was before submit(), except its

@@ -19,7 +19,7 @@ void Requester::reset(OutgoingCall& call) noexcept {
   call.num_offers = call.message_offers = call.reply_first = 0;
   call.num_results = 0;
   call.bound = call.revoked = 0;
-  call.again = call.clean = false;
+  call.again = call.clean = call.sealed = false;
   call.unmend();
 }
 
@@ -104,10 +104,16 @@ bool Requester::start(OutgoingCall& call) noexcept {
   }
   if (common_.pool.stages().samples(call.xid)) [[unlikely]]
     sample(call);
-  if (call.secured && !common_.upcalls.seal_call(call)) [[unlikely]] {
-    free_slot(call);
-    end(call, CallStatus::kNoMemory);
-    return true;
+  if (call.secured) [[unlikely]] {
+    const CallStatus status = common_.upcalls.seal_call(call);
+    if (status != CallStatus::kOk) {
+      free_slot(call);
+      if (status == CallStatus::kNoMemory && active_ != 0)
+        return false;
+      end(call, status);
+      return true;
+    }
+    call.sealed = true;
   }
   if (is_plain(call)) [[likely]] {
     send_plain(call);
@@ -162,7 +168,7 @@ void Requester::note_start(OutgoingCall& call) noexcept {
   call.wire = common_.wire;
   ++common_.counters.calls_sent;
   common_.counters.calls_resent += call.resend || call.again;
-  call.again = false;
+  call.again = call.sealed = false;
 }
 
 bool Requester::take_slot(OutgoingCall& call) noexcept {

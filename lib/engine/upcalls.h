@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/count.h"
+#include "rrdk/call_status.h"
 #include "rrdk/connection.h"
 #include "rrdk/counters.h"
 
@@ -51,8 +52,10 @@ class Upcalls {
   virtual void on_call_ended(OutgoingCall& call) = 0;  // exactly once per submit()
 
   // Requester: the call has its XID, and is about to be sent, perhaps once more (RFC 2203 section
-  // 5.3.3.1 wants another sequence number then). Returns false if it cannot be completed.
-  virtual bool seal_call(OutgoingCall& /*call*/) { return true; }
+  // 5.3.3.1 wants another sequence number then). If it is `sealed` already, only its XID may have
+  // changed. Returns kOk, or how the call ends; after kNoMemory it may be tried again when other
+  // calls have ended.
+  virtual CallStatus seal_call(OutgoingCall& /*call*/) { return CallStatus::kOk; }
   // Requester: a call that was given up has been answered after all, so another one has its credit.
   virtual void on_credit_back() {}
   // Responder: the peer did not allow an RDMA Read or Write for the call with this XID, or we could

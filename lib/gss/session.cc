@@ -1,7 +1,6 @@
 #include "gss/session.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace rrdk::gss {
 
@@ -75,10 +74,13 @@ bool Session::open(std::span<const std::byte> handle, uint32_t window,
   return true;
 }
 
-bool Session::sign_header(std::byte* header, uint32_t& sequence) noexcept {
-  sequence = next_.fetch_add(1, std::memory_order_relaxed);
-  if (sequence > kHighestSequence)
-    return false;
+bool Session::take_number(uint32_t& sequence) noexcept {
+  const uint64_t next = next_.fetch_add(1, std::memory_order_relaxed);
+  sequence = static_cast<uint32_t>(next);
+  return next <= kHighestSequence;
+}
+
+bool Session::sign_header(std::byte* header, uint32_t sequence) noexcept {
   xdr::store_u32(header + kSequenceAt, sequence);
   Token checksum;
   if (!context_.sign({header, signed_bytes_}, checksum) ||
@@ -112,7 +114,7 @@ bool Session::verify_reply(uint32_t sequence, const ItemView& checksum) noexcept
   return context_.verify(words, {bytes, checksum.size()});
 }
 
-bool Session::open_results(ProtectedCall& call, Decoder& in) noexcept {
+bool Session::open_results(ProtectedCall& call, Decoder& in) {
   const bool is_private = protection_ == Protection::kPrivacy;
   const ItemView body = in.get_opaque(UINT32_MAX);
   const ItemView checksum = is_private ? ItemView() : in.get_opaque(kMaxAuthBody);

@@ -6,9 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gss/kerberos.h"
@@ -55,15 +55,16 @@ class Session {
   // Credential and verifier of a call, without number and checksum.
   std::span<const std::byte> blank() const noexcept { return blank_; }
 
-  // Any thread. Gives the call whose header begins at `header` the next sequence number, and signs
-  // it. Returns false if the numbers are used up, or the context has ended.
-  bool sign_header(std::byte* header, uint32_t& sequence) noexcept;
+  // Any thread, from here on. The next sequence number. Returns false if they are used up.
+  bool take_number(uint32_t& sequence) noexcept;
+  // Writes number and checksum into the header of a call. Returns false if the context has ended.
+  bool sign_header(std::byte* header, uint32_t sequence) noexcept;
   // Writes the protected form of what begins with the sequence number. Returns false if it fails.
   bool protect(std::span<const std::byte> clear, Encoder& out) noexcept;
   bool verify_reply(uint32_t sequence, const ItemView& checksum) noexcept;
   // Reads protected results: call.results then names them in clear. Returns false if they are not
   // what the other end has protected for this call.
-  bool open_results(ProtectedCall& call, Decoder& in) noexcept;
+  bool open_results(ProtectedCall& call, Decoder& in);
 
  private:
   const std::shared_ptr<const Identity> identity_;
@@ -73,7 +74,7 @@ class Session {
   std::vector<std::byte> blank_;
   uint32_t signed_bytes_ = 0;    // of the header, from the XID to the end of the credential
   uint32_t checksum_bytes_ = 0;  // of its verifier
-  std::atomic<uint32_t> next_ = 1;
+  std::atomic<uint64_t> next_ = 1;  // wider than a number, so that none comes twice
 };
 
 // The bytes of an item in one piece, which are copied to `joined` only if they lie in several.

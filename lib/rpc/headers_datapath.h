@@ -83,6 +83,7 @@ class PreparedAuth {
  public:
   PreparedAuth() = default;
   // The calls of a security context, which gives each its credential and verifier.
+  // datapath-allow: made when the context is, and only moved here
   explicit PreparedAuth(std::shared_ptr<gss::Session> session) noexcept
       : session_(std::move(session)) {}
   explicit PreparedAuth(const AuthSys& identity) noexcept;
@@ -99,6 +100,7 @@ class PreparedAuth {
 
   std::array<std::byte, 8 + kMaxAuthBody> bytes_ = {};
   uint32_t length_ = 0;
+  // datapath-allow: calls share the PreparedAuth, and only read this
   std::shared_ptr<gss::Session> session_;
 };
 

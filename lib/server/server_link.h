@@ -109,7 +109,7 @@ class ServerLink final : public runtime::Link,
   void on_call_ended(engine::OutgoingCall& call) override {
     back_->ended(static_cast<Call::Impl&>(call));
   }
-  bool seal_call(engine::OutgoingCall& call) override {
+  CallStatus seal_call(engine::OutgoingCall& call) override {
     return back_->seal(static_cast<Call::Impl&>(call));
   }
   void on_credit_back() override {

@@ -1,7 +1,7 @@
 /**
  * RPCSEC_GSS (RFC 2203) with Kerberos version 5, at a server: callers prove who they are, and
  * arguments and results are protected. A GssAcceptor verifies such calls, and Service::accepts says
- * which calls a service takes. Clients of this library cannot make such calls yet.
+ * which calls a service takes. rrdk/gss_context.h has the caller's end.
  *
  *   rrdk::GssAcceptorOptions keys;
  *   keys.service = "nfs@server.example.org";

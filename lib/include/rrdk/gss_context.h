@@ -37,9 +37,21 @@ struct GssContextOptions {
  *
  * The calls of the context get numbers as they are sent, over all of its connections. The verifier
  * of each reply is checked: a wrong one, or results that are not protected as they should be, end
- * the call with kAuthError and AuthStat::kInvalidResp. A call that is sent again has a number of
- * its own. Once the server has forgotten the context, or the ticket has ended, calls end with
- * kAuthError and kGssCredProblem or kGssCtxProblem: establish another one then.
+ * the call with kAuthError and AuthStat::kInvalidResp (kFailed: there was no memory to check them).
+ * A call that is sent again has a number of its own. Once the server has forgotten the context, the
+ * ticket has ended, or all 2^31 numbers are used up, calls end with kAuthError and kGssCredProblem
+ * or kGssCtxProblem: establish another one then. It may have been established on a connection that
+ * is gone. The server is not told when a context is no longer used: it forgets it in time.
+ *
+ * A server leaves calls unanswered whose numbers are too far behind the highest one. This library's
+ * servers allow for 2048 calls in flight; others may allow for few, so keep the credits of all
+ * connections of a context within their window.
+ *
+ * With kIntegrity and kPrivacy arguments and results are copied and move as a whole: what was
+ * offered only counts towards the size of the reply. A call grows by about 100 bytes, and
+ * ClientOptions::max_call is for what it is then; a server may have a limit of its own
+ * (GssAcceptorOptions::max_protected_bytes). Checksums and ciphers are computed on the connection's
+ * poll core, for one call of a context at a time, over all of its connections.
  *
  * The binding must outlive the call of this function. Not in a callback or handler on a poll core.
  * Errors: kNotFound (no ticket, or the KDC knows no such service), kRefused (by the server),
