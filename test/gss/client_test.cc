@@ -1,8 +1,13 @@
 // Calls by RPCSEC_GSS through the API, at both ends.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <numeric>
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <span>
+#include <string>
+#include <tuple>
+#include <vector>
 
 #include "rrdk/gss_context.h"
 #include "test/server/loopback.h"
@@ -83,7 +88,7 @@ TEST_P(SecuredCalls, CarryDataOfAllSizes) {
     const ItemView data = call.results().get_item(size);
     ASSERT_EQ(data.size(), size);
     EXPECT_EQ(data.size() != 0 && data.data() == room.data(),
-              size != 0 && protection() == GssProtection::kNone && size > 1000)
+              size != 0 && protection() == GssProtection::kNone)
         << "placed by RDMA";
     std::vector<std::byte> got(size);
     data.copy_to(got.data());
@@ -125,17 +130,86 @@ TEST_P(SecuredCalls, AreManyAtATime) {
 
 // The context is the acceptor's and the caller's: a connection is only what carries it.
 TEST_P(SecuredCalls, GoOnAfterAReconnection) {
-  start({.reconnect = true, .retransmit = true});
+  start({.reconnect = {.enabled = true}, .retransmit = true});
   Call call(*connection);
-  const std::byte text[] = {std::byte{1}};
-  for (int i = 0; i != 3; ++i) {
-    call.begin(kBinding, kEcho).put_opaque(text);
-    ASSERT_EQ(call.submit_and_wait(), CallStatus::kOk);
+  constexpr uint64_t kWaits = 20'000'000;  // so that it is sent again, with another number
+  for (uint64_t i = 1; i != 4; ++i) {
+    call.begin(kBinding, loopback::kDelay).put_u64(kWaits);
+    ASSERT_TRUE(call.submit(nullptr, nullptr));
     ends->server->visit([&](const ConnectionInfo& info) {
-      EXPECT_TRUE(ends->server->close(info.id, "the test wants it"));
+      (void)ends->server->close(info.id, "the test wants it");  // the last one may be there still
     });
+    ends->until([&] { return !call.in_flight(); });
+    ASSERT_EQ(call.status(), CallStatus::kOk);
+    EXPECT_EQ(call.results().get_u64(), kWaits);
+    ends->until([&] { return connection->stats()[Counter::kReconnections] >= i; });
   }
   EXPECT_EQ(acceptor->stats().established, 1u);
+}
+
+// What protection adds counts, too.
+TEST_P(SecuredCalls, AreRefusedIfTheyGrowTooLarge) {
+  start({.max_call = 4096});
+  Call call(*connection);
+  for (const uint32_t size : {3980u, 100u}) {  // 4088 bytes with the header
+    const std::vector<std::byte> text(size);
+    call.begin(kBinding, kEcho).put_opaque(text);
+    call.expect_reply(size);
+    const bool fits = size == 100 || protection() == GssProtection::kNone;
+    EXPECT_EQ(call.submit_and_wait(), fits ? CallStatus::kOk : CallStatus::kTooLarge) << size;
+  }
+}
+
+TEST_P(SecuredCalls, TakeAnotherCredentialBeforeTheFirstArgument) {
+  start();
+  Call call(*connection);
+  const std::byte text[] = {std::byte{1}};
+  call.begin(kBinding, 0);
+  ASSERT_TRUE(call.set_credential(SharedCredential()));
+  EXPECT_EQ(call.submit_and_wait(), CallStatus::kOk) << "NULL is for everyone";
+  Encoder& out = call.begin(kBinding, kEcho);
+  ASSERT_TRUE(call.reset_credential());
+  out.put_opaque(text);
+  EXPECT_EQ(call.submit_and_wait(), CallStatus::kOk);
+  call.begin(kBinding, kEcho).put_opaque(text);
+  ASSERT_TRUE(call.set_credential(SharedCredential()));
+  EXPECT_EQ(call.submit_and_wait(), CallStatus::kInvalidCall) << "it had an argument";
+}
+
+TEST_P(SecuredCalls, EndOnceTheServerHasForgottenTheContext) {
+  acceptor = GssAcceptor::create({.service = "nfs@localhost", .key_table = {}, .max_contexts = 1})
+                 .value();
+  start();
+  Call call(*connection);
+  const auto echo = [&] {
+    call.begin(kBinding, kEcho).put_opaque(std::span<const std::byte>());
+    return call.submit_and_wait();
+  };
+  EXPECT_EQ(echo(), CallStatus::kOk);
+  GssContextOptions context;
+  context.target = "nfs@localhost";
+  context.protection = protection();
+  std::vector<SharedCredential> others;
+  for (int i = 0; i != 2; ++i) {  // the second one makes the acceptor forget one that was used
+    auto made = establish_context(*connection, kBinding, context);
+    ASSERT_TRUE(made) << made.error().message;
+    others.push_back(*made);
+    ASSERT_TRUE(call.set_credential(others.back()));
+    EXPECT_EQ(echo(), CallStatus::kOk);
+  }
+  EXPECT_EQ(acceptor->stats().evicted, 1u);
+  uint32_t denied = 0;
+  const auto count = [&] {
+    const bool good = echo() == CallStatus::kOk;
+    EXPECT_TRUE(good || (call.status() == CallStatus::kAuthError &&
+                         call.auth_stat() == AuthStat::kGssCredProblem));
+    denied += !good;
+  };
+  ASSERT_TRUE(call.set_credential(others.front()));
+  count();
+  ASSERT_TRUE(call.reset_credential());
+  count();
+  EXPECT_EQ(denied, 1u);
 }
 
 TEST_P(SecuredCalls, AreDeniedWithoutTheContext) {
