@@ -1,10 +1,13 @@
 // Clients and their connections from C, and the parts of their calls that are not on the data path.
 #include "base/log.h"
 #include "c/handles.h"
+#include "rrdk/gss_context.h"
 
 namespace rrdk::c {
 namespace {
 
+static_assert(static_cast<int>(GssProtection::kNone) == RRDK_GSS_NONE &&
+              static_cast<int>(GssProtection::kPrivacy) == RRDK_GSS_PRIVACY);
 static_assert(static_cast<int>(RpcRdmaVersion::kAuto) == RRDK_RPC_RDMA_AUTO &&
               static_cast<int>(RpcRdmaDraft::kDraft00) == RRDK_DRAFT_00 &&
               static_cast<int>(ConnectionState::kClosed) == RRDK_CLOSED &&
@@ -263,6 +266,11 @@ rrdk_errc rrdk_client_set_auth_sys(rrdk_client* client, const rrdk_auth_sys* ide
   return c::tell_ok(error);
 }
 
+void rrdk_client_set_credential(rrdk_client* client, const rrdk_credential* credential) {
+  if (client != nullptr)
+    of(client).set_credential(credential != nullptr ? credential->shared : SharedCredential());
+}
+
 const char* rrdk_ended_by_name(rrdk_ended_by by) {
   return to_string(static_cast<EndedBy>(by));
 }
@@ -389,6 +397,11 @@ rrdk_errc rrdk_caller_set_auth(rrdk_caller* caller, uint32_t flavor, const void*
                  error);
 }
 
+void rrdk_caller_set_credential(rrdk_caller* caller, const rrdk_credential* credential) {
+  if (caller != nullptr)
+    of(caller).set_credential(credential != nullptr ? credential->shared : SharedCredential());
+}
+
 void rrdk_caller_on_room(rrdk_caller* caller, uint32_t mark, void (*callback)(void* argument),
                          void* argument) {
   if (caller != nullptr)
@@ -410,6 +423,22 @@ rrdk_errc rrdk_credential_create(uint32_t flavor, const void* body, size_t lengt
   return c::give(SharedCredential::make(static_cast<AuthFlavor>(flavor),
                                         {static_cast<const std::byte*>(body), length}),
                  credential, error,
+                 [](SharedCredential made) { return new rrdk_credential{std::move(made)}; });
+}
+
+rrdk_errc rrdk_credential_create_gss(rrdk_caller* caller, const rrdk_program* program,
+                                     const char* target, rrdk_gss_protection protection,
+                                     const char* principal, rrdk_credential** credential,
+                                     rrdk_error* error) {
+  if (c::lacks(credential,
+               {{caller, "the caller"}, {program, "the program"}, {target, "the target"}}, error))
+    return RRDK_E_INVALID_ARGUMENT;
+  GssContextOptions options;
+  options.target = target;
+  options.protection = static_cast<GssProtection>(protection);
+  options.principal = principal != nullptr ? principal : "";
+  program->note_use();
+  return c::give(establish_context(of(caller), *program, options), credential, error,
                  [](SharedCredential made) { return new rrdk_credential{std::move(made)}; });
 }
 

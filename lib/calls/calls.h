@@ -126,7 +126,7 @@ struct Call::Impl : engine::OutgoingCall, runtime::WorkItem {
   bool protects_body() const noexcept {
     return secured && credential->session()->transforms_body();
   }
-  // Of the header that begin() has written.
+  // The length of the header that begin() has written.
   uint32_t header_bytes() const noexcept {
     return secured ? rpc::kCallTargetBytes +
                          static_cast<uint32_t>(credential->session()->blank().size())

@@ -212,8 +212,8 @@ CallStatus Call::Impl::check() noexcept {
 void Call::Impl::plan_reply() noexcept {
   uint64_t variable = variable_reply + (secured ? gss::Session::kGrowth : 0);
   results = {};
-  const bool whole = transformed || protects_body();
-  if (whole) [[unlikely]] {
+  const bool as_whole = transformed || protects_body();
+  if (as_whole) [[unlikely]] {
     for (const MemorySpan& span : offered())
       variable += span.length;
     variable += uint64_t{transformed ? growth : 0} + 3u * num_rooms;  // including pads
@@ -221,9 +221,9 @@ void Call::Impl::plan_reply() noexcept {
     results = {chunks->results.data(), num_rooms};
   }
   max_reply = Binding::max_reply_of(entry, variable);
-  no_ddp = whole;
+  no_ddp = as_whole;
   only_short = !Binding::allows_long_of(entry);
-  reply_planned = binding_ok && !whole && num_rooms == 0 && variable_reply == 0;
+  reply_planned = binding_ok && !as_whole && num_rooms == 0 && variable_reply == 0;
 }
 
 // For a call that submit() does not simply take. Returns false if it is not taken.

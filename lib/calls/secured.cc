@@ -22,7 +22,7 @@ namespace rrdk {
 
 namespace {
 
-// Of a reply to a token (RFC 2203 section 5.2.3.1). Kerberos answers in a few hundred bytes: only
+// The longest reply to a token (RFC 2203 section 5.2.3.1). Kerberos answers in a few hundred bytes: only
 // the token of the call has a ticket.
 constexpr uint32_t kLongestInitReply = 3072;
 constexpr uint32_t kMostSteps = 8;
@@ -108,6 +108,11 @@ CallStatus put_protected(Encoder& out, gss::Session& session, const gss::Protect
 
 Result<SharedCredential> establish_context(Caller& caller, const Binding& binding,
                                            const GssContextOptions& options) {
+  if (options.protection < GssProtection::kNone || options.protection > GssProtection::kPrivacy)
+    return fail(Errc::kInvalidArgument, refused(caller, "there is no such protection"));
+  if (Runtime::Impl::in_any_pass())  // before anything that takes time
+    return fail(Errc::kInvalidArgument,
+                refused(caller, "a callback or handler on a poll core would wait for itself"));
   auto identity = gss::Identity::initiator(options.principal);
   if (!identity)
     return fail(identity.error().code, refused(caller, identity.error().message));

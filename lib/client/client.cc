@@ -71,6 +71,10 @@ void Client::set_auth_sys(const AuthSys& identity) {
   impl_->set_credential(Internals::of(made));
 }
 
+void Client::set_credential(const SharedCredential& credential) {
+  impl_->set_credential(Internals::of(credential));
+}
+
 Result<void> Client::set_auth(AuthFlavor flavor, std::span<const std::byte> body) {
   Result<SharedCredential> made = SharedCredential::make(flavor, body);
   if (!made)

@@ -51,7 +51,6 @@ class Session {
 
   Protection protection() const noexcept { return protection_; }
   bool transforms_body() const noexcept { return protection_ != Protection::kNone; }
-  uint64_t ends_at() const noexcept { return context_.ends_at(); }
   // Credential and verifier of a call, without number and checksum.
   std::span<const std::byte> blank() const noexcept { return blank_; }
 
@@ -72,8 +71,8 @@ class Session {
   const Protection protection_;
   Context context_;
   std::vector<std::byte> blank_;
-  uint32_t signed_bytes_ = 0;    // of the header, from the XID to the end of the credential
-  uint32_t checksum_bytes_ = 0;  // of its verifier
+  uint32_t signed_bytes_ = 0;       // of the header, from the XID to the end of the credential
+  uint32_t checksum_bytes_ = 0;     // of its verifier
   std::atomic<uint64_t> next_ = 1;  // wider than a number, so that none comes twice
 };
 

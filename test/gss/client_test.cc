@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "rrdk/gss_context.h"
+#include "rrdk/rrdk.h"
 #include "test/server/loopback.h"
 
 namespace rrdk::gss {
@@ -65,6 +66,7 @@ INSTANTIATE_TEST_SUITE_P(Gss, SecuredCalls,
                                   std::get<1>(of.param);
                          });
 
+// Shows: GSS-VERF-01, GSS-INTEG-01, GSS-PRIV-01, SEC-04, SEC-05, SEC-06
 TEST_P(SecuredCalls, CarryDataOfAllSizes) {
   start();
   Call call(*connection);
@@ -129,6 +131,7 @@ TEST_P(SecuredCalls, AreManyAtATime) {
 }
 
 // The context is the acceptor's and the caller's: a connection is only what carries it.
+// Shows: GSS-CTX-01, GSS-RETRY-01
 TEST_P(SecuredCalls, GoOnAfterAReconnection) {
   start({.reconnect = {.enabled = true}, .retransmit = true});
   Call call(*connection);
@@ -177,8 +180,8 @@ TEST_P(SecuredCalls, TakeAnotherCredentialBeforeTheFirstArgument) {
 }
 
 TEST_P(SecuredCalls, EndOnceTheServerHasForgottenTheContext) {
-  acceptor = GssAcceptor::create({.service = "nfs@localhost", .key_table = {}, .max_contexts = 1})
-                 .value();
+  acceptor =
+      GssAcceptor::create({.service = "nfs@localhost", .key_table = {}, .max_contexts = 1}).value();
   start();
   Call call(*connection);
   const auto echo = [&] {
@@ -241,6 +244,93 @@ TEST(Establishing, SaysWhatIsMissing) {
   context.target = "nfs@localhost";
   context.principal = "nobody";
   EXPECT_EQ(establish_context(*connection, kBinding, context).error().code, Errc::kNotFound);
+}
+
+TEST(Establishing, RefusesWrongArguments) {
+  loopback::World world(loopback::Cores::kEmbedded);
+  auto connection = world.connect();
+  GssContextOptions context;
+  context.target = "nfs@localhost";
+  context.protection = static_cast<GssProtection>(4);
+  EXPECT_EQ(establish_context(*connection, kBinding, context).error().code, Errc::kInvalidArgument);
+  context.protection = GssProtection::kNone;
+  Call call(*connection);
+  call.begin(kBinding, 0);
+  struct InCallback {
+    Caller& caller;
+    const GssContextOptions& context;
+    Errc code = Errc::kConnectionLost;
+  } its = {*connection, context};
+  call.submit(
+      [](Call&, void* to) {
+        auto& self = *static_cast<InCallback*>(to);
+        self.code = establish_context(self.caller, kBinding, self.context).error().code;
+      },
+      &its);
+  world.until([&] { return !call.in_flight(); });
+  EXPECT_EQ(its.code, Errc::kInvalidArgument) << "it would wait for itself";
+}
+
+// The C API makes the same contexts.
+TEST(Establishing, WorksFromC) {
+  auto acceptor = GssAcceptor::create({.service = "nfs@localhost", .key_table = {}}).value();
+  ServerOptions options;
+  options.gss = acceptor.get();
+  loopback::Ends server(
+      loopback::options_for(loopback::Cores::kDedicated), options, {},
+      {{.binding = &kBinding, .procedures = loopback::kTable, .accepts = kAcceptPrivacy}});
+  rrdk_memory* memory;
+  rrdk_runtime* runtime;
+  rrdk_client* client;
+  rrdk_connection* connection;
+  rrdk_program* program;
+  rrdk_error error;
+  rrdk_procedure procedures[1] = {};
+  procedures[0].number = kEcho;
+  procedures[0].name = "echo";
+  const rrdk_program_options its =
+      RRDK_PROGRAM(kBinding.program, kBinding.version, "c", procedures);
+  rrdk_memory_options small;
+  rrdk_memory_options_init(&small, sizeof small);
+  small.hugepages = RRDK_HUGEPAGES_NEVER;
+  ASSERT_EQ(rrdk_memory_create(&small, &memory, &error), RRDK_OK) << error.message;
+  ASSERT_EQ(rrdk_runtime_create(memory, nullptr, &runtime, &error), RRDK_OK) << error.message;
+  ASSERT_EQ(rrdk_program_create(&its, &program, &error), RRDK_OK) << error.message;
+  ASSERT_EQ(rrdk_client_create(runtime, nullptr, &client, &error), RRDK_OK) << error.message;
+  ASSERT_EQ(rrdk_connect(client, server.uri.c_str(), nullptr, &connection, &error), RRDK_OK);
+  rrdk_caller* const caller = rrdk_connection_caller(connection);
+  rrdk_credential* alice = nullptr;
+  EXPECT_EQ(rrdk_credential_create_gss(caller, program, "unknown@localhost", RRDK_GSS_PRIVACY,
+                                       nullptr, &alice, &error),
+            RRDK_E_NOT_FOUND);
+  EXPECT_EQ(rrdk_credential_create_gss(caller, program, nullptr, RRDK_GSS_PRIVACY, nullptr, &alice,
+                                       &error),
+            RRDK_E_INVALID_ARGUMENT);
+  ASSERT_EQ(rrdk_credential_create_gss(caller, program, "nfs@localhost", RRDK_GSS_PRIVACY, "alice",
+                                       &alice, &error),
+            RRDK_OK)
+      << error.message;
+  rrdk_call* const call = rrdk_call_create(caller);
+  const auto echo = [&] {
+    rrdk_put_opaque(rrdk_call_begin(call, program, kEcho), "four", 4);
+    rrdk_call_expect_reply(call, 8);
+    return rrdk_call_submit_and_wait(call);
+  };
+  EXPECT_EQ(echo(), RRDK_CALL_AUTH_ERROR);
+  rrdk_caller_set_credential(caller, alice);
+  EXPECT_EQ(echo(), RRDK_CALL_OK);
+  rrdk_caller_set_credential(caller, nullptr);
+  EXPECT_EQ(echo(), RRDK_CALL_AUTH_ERROR);
+  rrdk_client_set_credential(client, alice);
+  rrdk_credential_destroy(alice);
+  rrdk_call_destroy(call);
+  rrdk_connection_destroy(connection);
+  rrdk_client_destroy(client);
+  rrdk_program_destroy(program);
+  rrdk_runtime_destroy(runtime);
+  EXPECT_TRUE(rrdk_memory_whole(memory));
+  rrdk_memory_destroy(memory);
+  server.end();
 }
 
 // A server without an acceptor passes the token to nothing: NULL is answered without results.

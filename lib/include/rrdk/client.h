@@ -392,12 +392,14 @@ class Client {
    */
   [[nodiscard]] Result<void> add_service(const Service& service);
   /**
-   * Sets the credential that later connections begin with, as if Caller::set_auth_sys() or
-   * set_auth() were called on each (rrdk/call.h). Only this sets the credential of CONF_RDMA, which
-   * connect() calls (rrdk/rfc5666.h) and which RFC 5666 section 11 wants protected. Any thread.
-   * Errors: kInvalidArgument (more than kMaxAuthBody bytes).
+   * Sets the credential that later connections begin with, as if Caller::set_auth_sys(),
+   * set_credential() or set_auth() were called on each (rrdk/call.h). Only this sets the credential
+   * of CONF_RDMA, which connect() calls (rrdk/rfc5666.h) and which RFC 5666 section 11 wants
+   * protected, although a context of RPCSEC_GSS is not used for that. Any thread. Errors:
+   * kInvalidArgument (more than kMaxAuthBody bytes).
    */
   void set_auth_sys(const AuthSys& identity);
+  void set_credential(const SharedCredential& credential);
   [[nodiscard]] Result<void> set_auth(AuthFlavor flavor, std::span<const std::byte> body);
   /**
    * Starts to connect to an address, and returns at once. The connection can be used immediately:

@@ -53,9 +53,10 @@ struct GssContextOptions {
  * (GssAcceptorOptions::max_protected_bytes). Checksums and ciphers are computed on the connection's
  * poll core, for one call of a context at a time, over all of its connections.
  *
- * The binding must outlive the call of this function. Not in a callback or handler on a poll core.
- * Errors: kNotFound (no ticket, or the KDC knows no such service), kRefused (by the server),
- * kUnsupported (no MIT Kerberos here), and those of the calls (errc_of()).
+ * The binding must outlive the call of this function. Errors: kInvalidArgument (no such protection,
+ * or called in a callback or handler on a poll core), kNotFound (no ticket, or the KDC knows no
+ * such service), kRefused (by the server), kUnsupported (no MIT Kerberos here), and those of the
+ * calls (errc_of()).
  */
 [[nodiscard]] Result<SharedCredential> establish_context(Caller& caller, const Binding& binding,
                                                          const GssContextOptions& options);

@@ -648,6 +648,35 @@ rrdk_errc rrdk_credential_create(uint32_t flavor, const void* body, size_t lengt
                                  rrdk_credential** credential, rrdk_error* error);
 void rrdk_credential_destroy(rrdk_credential* credential);
 
+/** rrdk::GssProtection: what RPCSEC_GSS protects. */
+typedef enum rrdk_gss_protection {
+  RRDK_GSS_NONE = 1,      /**< who calls; "krb5" in NFS */
+  RRDK_GSS_INTEGRITY = 2, /**< and what is called; "krb5i" */
+  RRDK_GSS_PRIVACY = 3    /**< and no one else can read it; "krb5p" */
+} rrdk_gss_protection;
+/**
+ * A security context of RPCSEC_GSS with Kerberos, as rrdk::establish_context() in
+ * rrdk/gss_context.h: it is made by calls of procedure 0 of `program` through `caller`, and waited
+ * for. Any number of calls, connections and threads may use it then. `target` is the service as
+ * "service@host"; `principal` says whose ticket is used, and NULL is the default one.
+ *
+ *   rrdk_credential* alice;
+ *   if (rrdk_credential_create_gss(caller, program, "nfs@server.example.org", RRDK_GSS_PRIVACY,
+ *                                  NULL, &alice, &error) != RRDK_OK) ...
+ *   rrdk_caller_set_credential(caller, alice);
+ *
+ * Errors: RRDK_E_INVALID_ARGUMENT (no such protection, or called on a poll core),
+ * RRDK_E_NOT_FOUND (no ticket, or the KDC knows no such service), RRDK_E_REFUSED (by the server),
+ * RRDK_E_UNSUPPORTED (no MIT Kerberos here), and what a call with a token may end with, such as
+ * RRDK_E_TIMEOUT and RRDK_E_CONNECTION_LOST.
+ */
+rrdk_errc rrdk_credential_create_gss(rrdk_caller* caller, const rrdk_program* program,
+                                     const char* target, rrdk_gss_protection protection,
+                                     const char* principal, rrdk_credential** credential,
+                                     rrdk_error* error);
+/** For all calls of the caller that set none of their own. NULL is AUTH_NONE. Any thread. */
+void rrdk_caller_set_credential(rrdk_caller* caller, const rrdk_credential* credential);
+
 /** Called during a pass of the connection's core; the call may be begun again, or destroyed. */
 typedef void (*rrdk_completion)(rrdk_call* call, void* argument);
 
@@ -833,6 +862,8 @@ rrdk_errc rrdk_client_set_auth(rrdk_client* client, uint32_t flavor, const void*
                                size_t length, rrdk_error* error);
 rrdk_errc rrdk_client_set_auth_sys(rrdk_client* client, const rrdk_auth_sys* identity,
                                    rrdk_error* error);
+/** NULL is AUTH_NONE. */
+void rrdk_client_set_credential(rrdk_client* client, const rrdk_credential* credential);
 
 /** Later releases may have more. */
 typedef enum rrdk_connection_state {
