@@ -22,8 +22,8 @@ namespace rrdk {
 
 namespace {
 
-// The longest reply to a token (RFC 2203 section 5.2.3.1). Kerberos answers in a few hundred bytes: only
-// the token of the call has a ticket.
+// The longest reply to a token (RFC 2203 section 5.2.3.1). Kerberos answers in a few hundred bytes:
+// only the token of the call has a ticket.
 constexpr uint32_t kLongestInitReply = 3072;
 constexpr uint32_t kMostSteps = 8;
 
