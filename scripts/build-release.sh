@@ -48,8 +48,8 @@ call_itself() {
   local uri cpu
   cpu=$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')
   for uri in --self --self=iwarp://127.0.0.1:0; do
-    record "$cpu" "$uri" --engine null --window 1,32 --auth none
-    record "$cpu" "$uri" --engine null --window 32 --auth sys
+    record "$cpu" "$uri" --engine null --window 1,32 --sec none
+    record "$cpu" "$uri" --engine null --window 32 --sec sys
     record "$cpu" "$uri" --engine echo --size 100,1000,64K --window 1,16
     record "$cpu" "$uri" --engine read,write --size 4K,64K,1M --window 1,8
   done

@@ -7,6 +7,7 @@
 
 #include "nfs3_kinds.h"
 #include "pattern.h"
+#include "security.h"
 #include "stop.h"
 #include "values.h"
 
@@ -28,17 +29,6 @@ std::string entry_name(size_t index, uint64_t random) {
   char number[32];
   std::snprintf(number, sizeof number, "%06zu-", index);
   return number + std::string(random % (kLongestName - 8), 'n') + "x";
-}
-
-// Returns the host of "scheme://host:port/...", or an empty string without a host.
-std::string host_of(const std::string& uri) {
-  size_t begin = uri.find("://");
-  if (begin == std::string::npos)
-    return "";
-  std::string authority = uri.substr(begin + 3, uri.find_first_of("/?", begin + 3) - begin - 3);
-  if (authority.starts_with("["))
-    return authority.substr(1, authority.find(']') - 1);
-  return authority.substr(0, authority.rfind(':'));
 }
 
 }  // namespace
@@ -86,8 +76,10 @@ Result<std::unique_ptr<Nfs3Site>> Nfs3Site::create(Session& session, const Optio
   target->path = options.nfs_export;
   target->timeout_ms = options.timeout_ms;
   // With AUTH_NONE a server would treat us as an anonymous user without write permission.
-  for (const std::unique_ptr<ClientConnection>& connection : session.connections())
-    connection->set_auth_sys(own_identity());
+  for (const std::unique_ptr<ClientConnection>& connection : session.connections()) {
+    if (!is_kerberos(sec_of(options)))
+      connection->set_auth_sys(own_identity());
+  }
   Result<nfs3::FileHandle> root = [&] {
     const EndsAtOnce mounting("the export is mounted");
     return nfs3::mount_export(*target);

@@ -92,9 +92,18 @@ constexpr Option kOptions[] = {
      "read every byte of received data, as a program would; client and server have this option"
      " separately",
      [](Options& o, const std::string& v) { return take_switch(o.touch, v); }},
+    {"sec", "none|sys|krb5|krb5i|krb5p", Kind::kStart, Group::kCalls, kEverybody,
+     "none sys krb5 krb5i krb5p",
+     "how calls are secured: none (default), sys (AUTH_SYS with our user), or Kerberos: krb5 says "
+     "who"
+     " calls, krb5i protects data, too, and krb5p hides it; with --server a list of those that are"
+     " accepted (default none,sys)",
+     [](Options& o, const std::string& v) { return take_sec(o, v); }},
+    {"target", "SERVICE@HOST", Kind::kStart, Group::kCalls, kCallers, nullptr,
+     "the server's service in Kerberos (default nfs@ and the host of its URI)",
+     [](Options& o, const std::string& v) { return take_sec_target(o, v); }},
     {"auth", "none|sys", Kind::kStart, Group::kCalls, kCallers, "none sys",
-     "the calls' credential: none (default), or AUTH_SYS with our user, as NFS clients send it",
-     [](Options& o, const std::string& v) { return take_auth(o, v); }},
+     "an older name of --sec", [](Options& o, const std::string& v) { return take_sec(o, v); }},
     {"segments", "N", Kind::kRun, Group::kCalls, kCallers, nullptr,
      "offer the memory for each result in N segments (default 1)",
      [](Options& o, const std::string& v) { return take_count(o.segments, v, 1, 64); }},

@@ -218,10 +218,24 @@ Result<void> take_dispatch(Options& options, const std::string& value) {
   return {};
 }
 
-Result<void> take_auth(Options& options, const std::string& value) {
-  if (value != "none" && value != "sys")
-    return fail(Errc::kInvalidArgument, "'" + value + "' is neither none nor sys");
-  options.auth_sys = value == "sys";
+Result<void> take_sec(Options& options, const std::string& value) {
+  options.sec.clear();
+  for (const std::string& name : split(value)) {
+    const auto found = std::ranges::find(kSecNames, name);
+    if (found == kSecNames.end())
+      return fail(Errc::kInvalidArgument,
+                  "'" + name + "' is none of none, sys, krb5, krb5i and krb5p");
+    options.sec.push_back(static_cast<Sec>(found - kSecNames.begin()));
+  }
+  return {};
+}
+
+Result<void> take_sec_target(Options& options, const std::string& value) {
+  const size_t at = value.find('@');
+  if (at == 0 || at >= value.size() - 1)
+    return fail(Errc::kInvalidArgument,
+                "'" + value + "' is no service with its host, such as nfs@server.example.org");
+  options.sec_target = value;
   return {};
 }
 

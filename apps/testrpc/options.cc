@@ -6,6 +6,7 @@
 #include "engines.h"
 #include "option_table.h"
 #include "option_values.h"
+#include "security.h"
 #include "values.h"
 
 namespace rrdk::testrpc {
@@ -187,6 +188,14 @@ Result<void> check_conflicts(const Options& options) {
   return {};
 }
 
+Result<void> check_security(const Options& options) {
+  if (options.role != Role::kServer && options.sec.size() > 1)
+    return refuse("--sec has several names: only a server accepts calls of several kinds");
+  if (!options.sec_target.empty() && !is_kerberos(sec_of(options)))
+    return refuse("--target needs --sec krb5, krb5i or krb5p");
+  return {};
+}
+
 Result<void> check_whole(const Options& options) {
   if (options.role == Role::kNone)
     return refuse("no role: give --server URI, --client URI or --self (--help says more)");
@@ -194,7 +203,7 @@ Result<void> check_whole(const Options& options) {
   if ((options.uri.empty() && options.role != Role::kSelf) || gap)
     return refuse("the URI is empty: shm:/tmp/perf.sock, for example");
   for (auto check : {check_roles, check_company, check_targets, check_active, check_mix,
-                     check_think, check_conflicts}) {
+                     check_security, check_think, check_conflicts}) {
     if (Result<void> right = check(options); !right)
       return right;
   }

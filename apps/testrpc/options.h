@@ -1,6 +1,7 @@
 // The options of the command line and of interactive mode's `set`.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -24,6 +25,10 @@ enum class Role { kNone, kServer, kClient, kSelf, kHelp, kVersion };
 constexpr uint32_t kLargestSize = 32u << 20;
 constexpr uint32_t kDefaultMaxSize = 4u << 20;
 constexpr uint32_t kMostConnections = 65536;
+
+// How calls are secured, as NFS names it.
+enum class Sec : uint8_t { kNone, kSys, kKrb5, kKrb5i, kKrb5p };
+constexpr std::array<const char*, 5> kSecNames = {"none", "sys", "krb5", "krb5i", "krb5p"};
 
 struct Options {
   Role role = Role::kNone;
@@ -49,8 +54,11 @@ struct Options {
   uint32_t timeout_ms = 5000;
   uint32_t connect_timeout_ms = ClientOptions{}.connect_timeout_ms;
   bool verify = false;
-  bool touch = false;     // the receiver of data reads every byte
-  bool auth_sys = false;  // else AUTH_NONE; engine nfs3: always
+  bool touch = false;  // the receiver of data reads every byte
+  // With a server, those that it accepts; otherwise the one that calls are made with. Empty: the
+  // role's own.
+  std::vector<Sec> sec;
+  std::string sec_target;  // the server's service, as "nfs@host"; empty: nfs@ and its host
   uint64_t seed = 1;
   uint32_t segments = 1;            // of each memory range offered for results
   uint32_t pieces = 1;              // of memory from which each item of data is sent

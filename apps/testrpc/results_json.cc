@@ -17,6 +17,7 @@
 #include "repetitions.h"
 #include "revision.h"
 #include "rrdk/release.h"
+#include "security.h"
 #include "session.h"
 #include "values.h"
 
@@ -387,7 +388,8 @@ void append_options(std::string& text, const JsonInput& input) {
          "\"max_receive_size\": %u, \"chunk_threshold\": %u, ",
          o.timeout_ms, o.connect_timeout_ms, o.credits, backward_credits(o), o.inline_size,
          o.max_receive_size, o.chunk_threshold);
-  append(text, "\"auth\": \"%s\", \"touch\": %s, ", o.auth_sys ? "sys" : "none", truth(o.touch));
+  append(text, "\"auth\": \"%s\", \"touch\": %s, ", kSecNames[static_cast<size_t>(sec_of(o))],
+         truth(o.touch));
   append(text,
          "\"segments\": %u, \"pieces\": %u, \"seed\": %" PRIu64 ", \"rpcrdma_version\": \"%s\", ",
          o.segments, o.pieces, o.seed, to_string(o.version.value_or(RpcRdmaVersion::kOne)));

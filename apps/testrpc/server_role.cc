@@ -17,6 +17,7 @@
 #include "report.h"
 #include "rrdk/eal.h"
 #include "rrdk/server.h"
+#include "security.h"
 #include "server_prompt.h"
 #include "service_manager.h"
 #include "stages.h"
@@ -34,6 +35,7 @@ struct Serving {
   std::unique_ptr<PerfServer> perf;
   std::unique_ptr<Runtime> runtime;
   std::unique_ptr<StageService> stages;
+  std::unique_ptr<GssAcceptor> keys;
   std::unique_ptr<Server> server;
 };
 
@@ -86,12 +88,18 @@ Result<Serving> set_up(const Options& options, const ServerSetup& setup) {
     };
     server_options.connection_argument = const_cast<pid_t*>(&setup.only_client);
   }
+  Result<std::unique_ptr<GssAcceptor>> keys = take_keys(options, largest_message(setup.max_size));
+  if (!keys)
+    return tl::unexpected(keys.error());
+  s.keys = std::move(*keys);
+  server_options.gss = s.keys.get();
   Result<std::unique_ptr<Server>> server = Server::create(*s.runtime, server_options);
   if (!server)
     return tl::unexpected(server.error());
   s.server = std::move(*server);
-  Result<void> added =
-      s.server->add_service(s.perf->service(options.dispatch, options.replay_cache));
+  Service perf_service = s.perf->service(options.dispatch, options.replay_cache);
+  perf_service.accepts = acceptance_of(options);
+  Result<void> added = s.server->add_service(perf_service);
   if (!added)
     return tl::unexpected(added.error());
   s.stages = std::make_unique<StageService>(*s.runtime);

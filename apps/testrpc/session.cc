@@ -1,7 +1,5 @@
 #include "session.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstdio>
@@ -12,6 +10,7 @@
 #include "poll_loop.h"
 #include "report.h"
 #include "rrdk/eal.h"
+#include "security.h"
 #include "stop.h"
 
 namespace rrdk::testrpc {
@@ -51,14 +50,6 @@ bool wants_callbacks(const Options& options) {
   return options.interactive || std::ranges::any_of(options.engines, [](const std::string& name) {
            return is_callback(*find_engine(name));
          });
-}
-
-AuthSys own_identity() {
-  AuthSys identity;
-  identity.uid = geteuid();
-  identity.gid = getegid();
-  identity.set_machine_name("testrpc");
-  return identity;
 }
 
 uint64_t largest_message(uint32_t max_size) {
@@ -141,7 +132,7 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options,
   if (!client)
     return tl::unexpected(client.error());
   session->client_ = std::move(*client);
-  if (options.auth_sys)
+  if (sec_of(options) == Sec::kSys)
     session->client_->set_auth_sys(own_identity());
   if (wants_callbacks(options)) {
     if (Result<void> added = session->client_->add_service(callback_service()); !added)
@@ -151,6 +142,8 @@ Result<std::unique_ptr<Session>> Session::open(const Options& options,
       options.engines.empty() ? perf_binding() : find_engine(options.engines.front())->binding();
   if (auto connected = session->connect(targets, options.connections, program); !connected)
     return tl::unexpected(connected.error());
+  if (auto secured = secure(options, targets, session->connections_, program); !secured)
+    return tl::unexpected(secured.error());
   TelemetrySources sources = {.runtime = session->runtime_.get()};
   for (const std::unique_ptr<ClientConnection>& connection : session->connections_)
     sources.clients.push_back(connection.get());

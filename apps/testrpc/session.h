@@ -26,9 +26,6 @@ uint32_t backward_credits(const Options& options);
 // Takes the memory budget, with size classes for calls with at most `max_size` bytes of data.
 Result<std::unique_ptr<Memory>> take_memory(const Options& options, uint32_t max_size);
 
-// Returns AUTH_SYS with the user of this process.
-AuthSys own_identity();
-
 // Returns the bytes of the largest call or reply that carries `max_size` bytes of data.
 uint64_t largest_message(uint32_t max_size);
 

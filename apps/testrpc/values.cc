@@ -110,6 +110,16 @@ std::string in_own_words(std::string message) {
   return message;
 }
 
+std::string host_of(const std::string& uri) {
+  size_t begin = uri.find("://");
+  if (begin == std::string::npos)
+    return "";
+  std::string authority = uri.substr(begin + 3, uri.find_first_of("/?", begin + 3) - begin - 3);
+  if (authority.starts_with("["))
+    return authority.substr(1, authority.find(']') - 1);
+  return authority.substr(0, authority.rfind(':'));
+}
+
 std::string number_text(double value) {
   char text[32];
   return {text, std::to_chars(text, text + sizeof text, value, std::chars_format::general).ptr};

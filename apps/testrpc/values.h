@@ -24,6 +24,8 @@ std::vector<std::string> split(std::string_view text);
 // Splits "shm:/a,iwarp://b" at its commas; a comma that is not followed by a driver's name and a
 // colon is part of a path.
 std::vector<std::string> split_uris(std::string_view text);
+// Returns the host of "scheme://host:port/...", or an empty string without a host.
+std::string host_of(const std::string& uri);
 // Formats the number as short as possible: "0.5", "50000".
 std::string number_text(double value);
 // Returns a message of the library with testrpc's options in place of the library's.

@@ -45,10 +45,16 @@ Result<void> exchange(Call& call, const Binding& binding, gss::Session& session,
   call.expect_reply(kLongestInitReply);
   // A reply in the lane leaves it as it is, and that would be the header of the last reply.
   Internals::of(call).reply_header = {};
-  if (const CallStatus status = call.submit_and_wait(); status != CallStatus::kOk)
+  constexpr const char* kTakesNone = "the server takes no RPCSEC_GSS: it did not expect a token";
+  const CallStatus status = call.submit_and_wait();
+  if (status == CallStatus::kGarbageArgs)
+    return fail(Errc::kNotAPeer, kTakesNone);
+  if (status != CallStatus::kOk)
     return fail(errc_of(status).value_or(Errc::kConnectionLost),
                 std::string("the call with the token ended with: ") + to_string(status));
   Decoder& in = call.results();
+  if (in.at_end())
+    return fail(Errc::kNotAPeer, kTakesNone);
   const ItemView name = in.get_opaque(kMaxAuthBody);
   handle.resize(name.size());
   name.copy_to(handle.data());

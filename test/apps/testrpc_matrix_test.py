@@ -51,7 +51,7 @@ class Matrix(harness.Case):
                         server_options=("--pieces", "37"))
 
     def test_credentials_of_a_user(self):
-        self.run_matrix("1000,65536", "--auth", "sys")
+        self.run_matrix("1000,65536", "--sec", "sys")
 
     def test_smallest_buffers(self):
         self.run_matrix("0,900,1024,5000,100K", "--inline", 1024,

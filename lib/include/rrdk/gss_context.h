@@ -55,8 +55,8 @@ struct GssContextOptions {
  *
  * The binding must outlive the call of this function. Errors: kInvalidArgument (no such protection,
  * or called in a callback or handler on a poll core), kNotFound (no ticket, or the KDC knows no
- * such service), kRefused (by the server), kUnsupported (no MIT Kerberos here), and those of the
- * calls (errc_of()).
+ * such service), kRefused (by the server), kNotAPeer (the server takes no RPCSEC_GSS), kUnsupported
+ * (no MIT Kerberos here), and those of the calls (errc_of()).
  */
 [[nodiscard]] Result<SharedCredential> establish_context(Caller& caller, const Binding& binding,
                                                          const GssContextOptions& options);

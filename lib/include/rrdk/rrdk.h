@@ -667,8 +667,8 @@ typedef enum rrdk_gss_protection {
  *
  * Errors: RRDK_E_INVALID_ARGUMENT (no such protection, or called on a poll core),
  * RRDK_E_NOT_FOUND (no ticket, or the KDC knows no such service), RRDK_E_REFUSED (by the server),
- * RRDK_E_UNSUPPORTED (no MIT Kerberos here), and what a call with a token may end with, such as
- * RRDK_E_TIMEOUT and RRDK_E_CONNECTION_LOST.
+ * RRDK_E_NOT_A_PEER (it takes no RPCSEC_GSS), RRDK_E_UNSUPPORTED (no MIT Kerberos here), and what a
+ * call with a token may end with, such as RRDK_E_TIMEOUT and RRDK_E_CONNECTION_LOST.
  */
 rrdk_errc rrdk_credential_create_gss(rrdk_caller* caller, const rrdk_program* program,
                                      const char* target, rrdk_gss_protection protection,
