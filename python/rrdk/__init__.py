@@ -15,7 +15,8 @@ threads applies here, too.
 Names:
   memory    Memory, Buffer, RegisteredMemory, Span
   cores     Runtime, IdlePolicy, Hugepages
-  calling   Client, Connection, State, Call, CallStatus, Credential, AuthSys, Version, Draft
+  calling   Client, Connection, State, Call, CallStatus, Credential, AuthSys, Protection,
+            Version, Draft
   serving   Procedure, Program, Server, ServerCall, ServerConnection, AcceptStat, AuthStat, BackwardClient
   XDR       Encoder, Decoder
   errors    Error, ErrorCode, ClosedError, CallError, XdrError
@@ -24,7 +25,7 @@ Names:
   measuring measure, Histogram, result
 """
 from ._c import (NO_ID, OTHER_PROCEDURES, AcceptStat, AuthStat, CallError, CallStatus, ClosedError, Draft, EndedBy,
-                 Error, ErrorCode, Hugepages, IdlePolicy, LogLevel, State, Version, XdrError, lib)
+                 Error, ErrorCode, Hugepages, IdlePolicy, LogLevel, Protection, State, Version, XdrError, lib)
 from ._client import Call, Client, Connection
 from ._measure import Histogram, Telemetry, measure, result
 from ._messages import AuthSys, ConnectionInfo, Credential, Decoder, Encoder

@@ -114,6 +114,13 @@ class Draft(enum.IntEnum):
     DRAFT_00 = 1
 
 
+class Protection(enum.IntEnum):
+    """What a security context protects: who calls; what is called, too; and no one else can read it."""
+    NONE = 1
+    INTEGRITY = 2
+    PRIVACY = 3
+
+
 class State(enum.IntEnum):
     """The states of a connection (rrdk/client.h)."""
     CONNECTING = 0
@@ -135,7 +142,7 @@ class EndedBy(enum.IntEnum):
 # The enumerations above, with the prefix that their values have in the header.
 ENUMS = {ErrorCode: "RRDK_E_", CallStatus: "RRDK_CALL_", AcceptStat: "RRDK_ACCEPT_", AuthStat: "RRDK_AUTH_",
          LogLevel: "RRDK_LOG_", Hugepages: "RRDK_HUGEPAGES_", IdlePolicy: "RRDK_IDLE_", Version: "RRDK_RPC_RDMA_",
-         Draft: "RRDK_", State: "RRDK_", EndedBy: "RRDK_ENDED_BY_"}
+         Draft: "RRDK_", State: "RRDK_", EndedBy: "RRDK_ENDED_BY_", Protection: "RRDK_GSS_"}
 DDP_NO, DDP_ELIGIBLE = 0, 1
 OTHER_PROCEDURES = 0xffffffff
 NO_ID = 0xffffffff
@@ -272,6 +279,7 @@ FUNCTIONS = {
     "program_destroy": (None, Handle),
     "credential_create_auth_sys": (Enum, POINTER(AuthSysOptions), _Made, _Error),
     "credential_create": (Enum, c_uint32, c_char_p, c_size_t, _Made, _Error),
+    "credential_create_gss": (Enum, Handle, Handle, c_char_p, Enum, c_char_p, _Made, _Error),
     "credential_destroy": (None, Handle),
 
     "client_options_init": (None, POINTER(ClientOptions), c_size_t),
@@ -280,6 +288,7 @@ FUNCTIONS = {
     "client_add_service": (Enum, Handle, Handle, c_void_p, _Error),
     "client_set_auth_sys": (Enum, Handle, POINTER(AuthSysOptions), _Error),
     "client_set_auth": (Enum, Handle, c_uint32, c_char_p, c_size_t, _Error),
+    "client_set_credential": (None, Handle, Handle),
     "connect_options_init": (None, POINTER(ConnectOptions), c_size_t),
     "connect_start": (Enum, Handle, c_char_p, POINTER(ConnectOptions), _Made, _Error),
     "connect": (Enum, Handle, c_char_p, POINTER(ConnectOptions), _Made, _Error),
@@ -294,6 +303,7 @@ FUNCTIONS = {
     "connection_counters": (c_size_t, Handle, _Counters, c_size_t),
     "caller_set_auth_sys": (Enum, Handle, POINTER(AuthSysOptions), _Error),
     "caller_set_auth": (Enum, Handle, c_uint32, c_char_p, c_size_t, _Error),
+    "caller_set_credential": (None, Handle, Handle),
     "call_submit_and_wait": (Enum, Handle),
     "call_destroy": (None, Handle),
 

@@ -5,11 +5,15 @@ import weakref
 from ctypes import byref
 
 from . import _c
-from ._c import CallError, CallStatus, ClosedError, Error, ErrorCode, State, held, lib
+from ._c import CallError, CallStatus, ClosedError, Error, ErrorCode, Protection, State, held, lib
 from ._messages import Credential, Decoder, Encoder, ask_info, hand_over
 from ._runtime import (Buffer, Handled, Loans, Object, Runtime, Spans, called, entry, keys, lock, may_wait, members,
                        need, on_released, take_back)
 from ._serving import Program, end_services, forget_services, offer, use_caller
+
+
+def handle_of(credential):
+    return None if credential is None else need(credential, Credential)._handle
 
 
 class Client(Object):
@@ -37,6 +41,10 @@ class Client(Object):
 
     def set_auth(self, flavor, body=b""):
         self._must(lib.client_set_auth, _c.number(flavor), bytes(body), len(body))
+
+    def set_credential(self, credential):
+        """Sets the Credential that later connections begin with; None: no user's."""
+        self._use(lambda handle: lib.client_set_credential(handle, handle_of(credential)))
 
     def connect(self, uri, *, core=-1, on_state=None):
         """Connects, and waits until the connection is up. on_state(connection, state, error) is called for each State,
@@ -144,6 +152,19 @@ class Connection(Object):
 
     def set_auth(self, flavor, body=b""):
         self._use_caller(lambda caller: _c.must(lib.caller_set_auth, caller, _c.number(flavor), bytes(body), len(body)))
+
+    def set_credential(self, credential):
+        """Sets the Credential of calls that are begun from now on; None: no user's."""
+        self._use_caller(lambda caller: lib.caller_set_credential(caller, handle_of(credential)))
+
+    def establish_context(self, program, target, protection=Protection.INTEGRITY, *, principal=None):
+        """Returns a Credential: a security context of RPCSEC_GSS with Kerberos, for any number of calls and connections.
+        It is made by calls of the program's NULL procedure, and waited for. target is the server's service, such as
+        "nfs@server.example.org"; principal says whose ticket is used, and None is the default one."""
+        may_wait("establish_context()")
+        arguments = (need(program, Program)._handle, _c.text_of(target, "the target"), _c.number(protection),
+                     None if principal is None else _c.text_of(principal, "the principal"))
+        return Credential._of(self._use_caller(lambda caller: _c.made(lib.credential_create_gss, caller, *arguments)))
 
     def drain(self, timeout_ms):
         """Lets calls in flight finish, and closes; returns how many had not ended in time."""

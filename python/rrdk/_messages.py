@@ -206,6 +206,12 @@ class Credential(Handled):
         else:
             self._handle = _c.made(lib.credential_create, _c.number(flavor), bytes(body), len(body))
 
+    @classmethod
+    def _of(cls, handle):
+        its = cls.__new__(cls)
+        its._handle = handle
+        return its
+
     def __del__(self):
         if not self.closed:
             lib.credential_destroy(self._handle)

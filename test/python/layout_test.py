@@ -50,7 +50,7 @@ PLAIN = {"void": None, "bool": ctypes.c_bool, "int": ctypes.c_int, "uint32_t": c
 ENUMERATIONS = {_c.ErrorCode: "errc", _c.CallStatus: "call_status", _c.AcceptStat: "accept_stat",
                 _c.AuthStat: "auth_stat", _c.LogLevel: "log_level", _c.Hugepages: "hugepages",
                 _c.IdlePolicy: "idle_policy", _c.Version: "rpc_rdma_version", _c.Draft: "draft",
-                _c.State: "connection_state", _c.EndedBy: "ended_by"}
+                _c.State: "connection_state", _c.EndedBy: "ended_by", _c.Protection: "gss_protection"}
 
 
 def expected_types(in_c):
