@@ -92,7 +92,7 @@ constexpr Option kOptions[] = {
      "read every byte of received data, as a program would; client and server have this option"
      " separately",
      [](Options& o, const std::string& v) { return take_switch(o.touch, v); }},
-    {"sec", "none|sys|krb5|krb5i|krb5p", Kind::kStart, Group::kCalls, kEverybody,
+    {"sec", "none|sys|krb5|krb5i|krb5p[,...]", Kind::kStart, Group::kCalls, kEverybody,
      "none sys krb5 krb5i krb5p",
      "how calls are secured: none (default), sys (AUTH_SYS with our user), or Kerberos: krb5 says "
      "who"

@@ -70,6 +70,7 @@ Result<std::unique_ptr<GssAcceptor>> take_keys(const Options& options, uint64_t 
   if (std::ranges::none_of(options.sec, is_kerberos))
     return nullptr;
   GssAcceptorOptions keys;
+  keys.max_contexts = kMostConnections;
   keys.max_protected_bytes =
       static_cast<uint32_t>(std::max<uint64_t>(keys.max_protected_bytes, largest));
   return GssAcceptor::create(keys);
@@ -80,15 +81,29 @@ Result<void> secure(const Options& options, std::span<const std::string> targets
                     const Binding& program) {
   const EndsAtOnce asking("the security context is made");
   const Sec sec = sec_of(options);
-  for (size_t i = 0; is_kerberos(sec) && i < std::min(targets.size(), connections.size()); ++i) {
+  if (!is_kerberos(sec))
+    return {};
+  // Calls overtake each other on the way through several connections, and a server may keep as few
+  // as this many sequence numbers.
+  constexpr uint32_t kLeastWindow = 128;
+  const size_t sharing = std::max(1u, kLeastWindow / options.credits);
+  const size_t stride = targets.size();
+  for (size_t i = 0; i < connections.size(); ++i) {
+    if (i / stride % sharing != 0)
+      continue;
     GssContextOptions context;
-    context.target = service_at(options, targets[i]);
+    context.target = service_at(options, targets[i % stride]);
     context.protection = protection_of(sec);
     Result<SharedCredential> made = establish_context(*connections[i], program, context);
     if (!made)
       return tl::unexpected(made.error());
-    for (size_t each = i; each < connections.size(); each += targets.size())
-      connections[each]->set_credential(*made);
+    for (size_t each = 0; each < sharing && i + each * stride < connections.size(); ++each)
+      connections[i + each * stride]->set_credential(*made);
+    // A server keeps few contexts that have made no call yet. If this fails, the run will report
+    // it.
+    Call first(*connections[i]);
+    first.begin(program, 0);
+    first.submit_and_wait();
   }
   return {};
 }

@@ -24,8 +24,8 @@ AuthSys own_identity();
 // Kerberos.
 Result<std::unique_ptr<GssAcceptor>> take_keys(const Options& options, uint64_t largest);
 
-// Gives the connections their credential. With Kerberos those to one server share a context, which
-// is made by calls of the program: the connections are distributed among the targets in turn.
+// Gives the connections their security contexts, which are made by calls of the program. A few
+// connections to one server share one: the connections are distributed among the targets in turn.
 Result<void> secure(const Options& options, std::span<const std::string> targets,
                     std::span<const std::unique_ptr<ClientConnection>> connections,
                     const Binding& program);

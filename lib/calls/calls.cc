@@ -428,10 +428,14 @@ bool Call::Impl::use_credential(std::shared_ptr<const rpc::PreparedAuth> wanted,
   secured = false;  // until there is a header again
   if (!begun || !args->ok())
     return true;
-  if (has_arguments)
+  if (has_arguments) {
     args->fail();
-  else
+    bad_room = CallStatus::kInvalidCall;  // also if the Encoder is rewound
+    has_extras = true;
+    reply_planned = false;
+  } else {
     begin_anew(*binding.load(std::memory_order_relaxed), procedure.load(std::memory_order_relaxed));
+  }
   return true;
 }
 

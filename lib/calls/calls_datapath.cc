@@ -491,9 +491,18 @@ void Caller::Impl::ended(Call::Impl& call) noexcept {
   if (call.status == CallStatus::kConnectionLost && take_back(call)) [[unlikely]]
     return;
   CallStatus status = ended_status(call);
-  if (call.status == CallStatus::kOk) [[likely]]
-    carrier_->engine().requester().give_arguments(call);
-  if (deferring_) [[unlikely]]
+  if (call.status == CallStatus::kOk) [[likely]] {
+    engine::Requester& requester = carrier_->engine().requester();
+    requester.give_arguments(call.message);
+    if (call.secured && call.protection != nullptr) [[unlikely]]
+      requester.give_arguments(call.protection->clear);
+  }
+  // A callback may submit again at once. If the engine has refused calls that wait, it would never
+  // come to the end of those.
+  const bool is_refused = call.status == CallStatus::kNoMemory ||
+                          call.status == CallStatus::kTooLarge ||
+                          call.status == CallStatus::kAuthError;
+  if (deferring_ || is_refused) [[unlikely]]
     return end_later(call, status);
   call.status = status;
   deliver(call);
@@ -537,7 +546,7 @@ CallIdentity identity_of(const Call::Impl& call) noexcept {
                            .procedure = call.procedure.load(std::memory_order_relaxed)};
   if (call.credential == nullptr)
     return identity;
-  if (call.secured) {  // each call of a context has another body
+  if (call.credential->session() != nullptr) {  // each call of a context has another body
     identity.flavor = AuthFlavor::kRpcsecGss;
     return identity;
   }

@@ -49,6 +49,9 @@ Result<void> exchange(Call& call, const Binding& binding, gss::Session& session,
   const CallStatus status = call.submit_and_wait();
   if (status == CallStatus::kGarbageArgs)
     return fail(Errc::kNotAPeer, kTakesNone);
+  if (status == CallStatus::kAuthError)
+    return fail(Errc::kRefused,
+                std::string("the server denied the token: ") + to_string(call.auth_stat()));
   if (status != CallStatus::kOk)
     return fail(errc_of(status).value_or(Errc::kConnectionLost),
                 std::string("the call with the token ended with: ") + to_string(status));
@@ -116,6 +119,9 @@ Result<SharedCredential> establish_context(Caller& caller, const Binding& bindin
                                            const GssContextOptions& options) {
   if (options.protection < GssProtection::kNone || options.protection > GssProtection::kPrivacy)
     return fail(Errc::kInvalidArgument, refused(caller, "there is no such protection"));
+  if (const size_t at = options.target.find('@'); at == 0 || at >= options.target.size() - 1)
+    return fail(Errc::kInvalidArgument,
+                refused(caller, "'" + options.target + "' is not of the form service@host"));
   if (Runtime::Impl::in_any_pass())  // before anything that takes time
     return fail(Errc::kInvalidArgument,
                 refused(caller, "a callback or handler on a poll core would wait for itself"));
@@ -145,9 +151,15 @@ void Call::Impl::begin_secured() noexcept {
   rpc::encode_signed_call(*args, 0, {program, version, procedure.load(std::memory_order_relaxed)},
                           session.blank());
   head = session.transforms_body() ? 0 : static_cast<uint32_t>(args->run().size());
-  if (protection == nullptr)
-    protection = std::make_unique<gss::ProtectedCall>();
-  protection->clear.clear();
+  try {
+    if (protection == nullptr)
+      protection = std::make_unique<gss::ProtectedCall>();
+    protection->clear.clear();
+  } catch (const std::bad_alloc&) {  // submit() finds it
+    has_extras = true;
+    reply_planned = false;
+    bad_room = CallStatus::kNoMemory;
+  }
 }
 
 // What was written is kept in `clear` if it must be protected, so that this can be done again when
@@ -186,20 +198,31 @@ CallStatus Caller::Impl::seal(Call::Impl& call) noexcept {
 CallStatus Caller::Impl::open_reply(Call::Impl& call) noexcept {
   gss::Session& session = *call.credential->session();
   rpc::ReplyHeader& header = call.reply_header;
-  if (header.reply_stat == ReplyStat::kDenied)
-    return rpc::call_status(header);  // such a reply has no verifier
+  if (header.reply_stat == ReplyStat::kDenied) {  // such a reply has no verifier
+    const bool forgotten = header.auth_stat == AuthStat::kGssCredProblem ||
+                           header.auth_stat == AuthStat::kGssCtxProblem;
+    // An earlier connection has carried the call, and the server may have run it then.
+    return call.resend && forgotten ? CallStatus::kConnectionLost : rpc::call_status(header);
+  }
   const bool has_results = header.accept_stat == AcceptStat::kSuccess && session.transforms_body();
   gss::ProtectedCall& protection = *call.protection;
-  header.auth_stat = AuthStat::kInvalidResp;
+  const auto refuse = [&](AuthStat why) {
+    header.auth_stat = why;
+    call.decoder.fail();  // nothing in it can be believed
+    return CallStatus::kAuthError;
+  };
+  const auto refuse_forged = [&] {
+    carrier_->engine().count_refusal(Refusal::kGssReply);
+    return refuse(AuthStat::kInvalidResp);
+  };
   if (header.verifier.flavor != AuthFlavor::kRpcsecGss ||
       !session.verify_reply(protection.sequence, header.verifier.body))
-    return CallStatus::kAuthError;
+    return refuse_forged();
   try {
-    if (has_results && !session.open_results(protection, call.decoder))
-      return CallStatus::kAuthError;
+    if (has_results && !session.open_results(protection, call.decoder, header.verifier.body))
+      return refuse_forged();
   } catch (const std::bad_alloc&) {
-    header.auth_stat = AuthStat::kFailed;  // the server has run the call: not kNoMemory
-    return CallStatus::kAuthError;
+    return refuse(AuthStat::kFailed);  // the server has run the call: not kNoMemory
   }
   header.auth_stat = AuthStat::kOk;
   if (has_results)

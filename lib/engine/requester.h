@@ -69,9 +69,9 @@ class Requester {
   // Called when a call has ended, and its arguments are not needed any more: if no buffer is free
   // for a Receive, it takes those that the arguments were in. Otherwise calls that wait for their
   // turn could hold all memory, and no reply could come to end one.
-  void give_arguments(OutgoingCall& call) noexcept {
+  void give_arguments(Message& arguments) noexcept {
     if (common_.receives.has_bare()) [[unlikely]]
-      give_buffers(call.message);
+      give_buffers(arguments);
   }
   // Called when something that the call waited for has happened; ends the call if that was the
   // last.

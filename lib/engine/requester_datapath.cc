@@ -84,8 +84,11 @@ bool Requester::lacks_receives() noexcept {
 }
 
 void Requester::give_buffers(Message& message) noexcept {
-  for (Buffer& buffer : message.buffers())
-    common_.receives.give(std::move(buffer));
+  for (Buffer& buffer : message.buffers()) {
+    // Larger ones would stay posted for good; they are taken only so that any reply can come.
+    if (buffer.capacity() / 2 < common_.receives.size() || common_.receives.posted() == 0)
+      common_.receives.give(std::move(buffer));
+  }
   message.clear();
 }
 

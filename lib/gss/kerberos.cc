@@ -305,7 +305,8 @@ bool Context::unwrap(std::span<const std::byte> sealed, Token& clear) noexcept {
   int is_private = 0;
   const uint32_t major =
       the_library().gss_unwrap(&minor, context_, &input, clear.out(), &is_private, nullptr);
-  return !GSS_ERROR(major) && is_private != 0;
+  // Old releases of the library trust a length that a peer may have changed (CVE-2024-37371).
+  return !GSS_ERROR(major) && is_private != 0 && clear.bytes().size() <= sealed.size();
 }
 
 }  // namespace rrdk::gss

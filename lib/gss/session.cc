@@ -63,6 +63,7 @@ bool Session::open(std::span<const std::byte> handle, uint32_t window,
   if (body.size() > kMaxAuthBody || !context_.verify(words, checksum) ||
       !context_.sign(words, ours))
     return false;
+  window_ = window;
   blank_.clear();
   append_u32(blank_, static_cast<uint32_t>(AuthFlavor::kRpcsecGss));
   append_opaque(blank_, body);
@@ -74,8 +75,12 @@ bool Session::open(std::span<const std::byte> handle, uint32_t window,
   return true;
 }
 
+// Not the number that equals the window: the server's checksum of that came with the context, and
+// would verify a forged reply.
 bool Session::take_number(uint32_t& sequence) noexcept {
-  const uint64_t next = next_.fetch_add(1, std::memory_order_relaxed);
+  uint64_t next = next_.fetch_add(1, std::memory_order_relaxed);
+  if (next == window_) [[unlikely]]
+    next = next_.fetch_add(1, std::memory_order_relaxed);
   sequence = static_cast<uint32_t>(next);
   return next <= kHighestSequence;
 }
@@ -114,7 +119,10 @@ bool Session::verify_reply(uint32_t sequence, const ItemView& checksum) noexcept
   return context_.verify(words, {bytes, checksum.size()});
 }
 
-bool Session::open_results(ProtectedCall& call, Decoder& in) {
+// The verifier is the checksum of the sequence number alone, and so is that of empty results. The
+// server gives each checksum a number of its own (RFC 4121 section 4.2.6.1), so results with the
+// verifier's own token come from somebody else.
+bool Session::open_results(ProtectedCall& call, Decoder& in, const ItemView& verifier) {
   const bool is_private = protection_ == Protection::kPrivacy;
   const ItemView body = in.get_opaque(UINT32_MAX);
   const ItemView checksum = is_private ? ItemView() : in.get_opaque(kMaxAuthBody);
@@ -125,10 +133,15 @@ bool Session::open_results(ProtectedCall& call, Decoder& in) {
     if (!context_.unwrap(clear, call.unwrapped))
       return false;
     clear = call.unwrapped.bytes();
+    call.joined = {};
   } else {
     std::byte of_body[kMaxAuthBody];
     checksum.copy_to(of_body);
-    if (!context_.verify(clear, {of_body, checksum.size()}))
+    std::byte of_header[kMaxAuthBody];
+    verifier.copy_to(of_header);  // verify_reply() takes none that is longer
+    const std::span<const std::byte> token(of_body, checksum.size());
+    if (std::ranges::equal(token, std::span<const std::byte>(of_header, verifier.size())) ||
+        !context_.verify(clear, token))
       return false;
   }
   if (clear.size() < sizeof(uint32_t) || clear.size() % 4 != 0 ||

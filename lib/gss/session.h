@@ -62,8 +62,8 @@ class Session {
   bool protect(std::span<const std::byte> clear, Encoder& out) noexcept;
   bool verify_reply(uint32_t sequence, const ItemView& checksum) noexcept;
   // Reads protected results: call.results then names them in clear. Returns false if they are not
-  // what the other end has protected for this call.
-  bool open_results(ProtectedCall& call, Decoder& in);
+  // what the other end has protected for this call, whose reply had that verifier.
+  bool open_results(ProtectedCall& call, Decoder& in, const ItemView& verifier);
 
  private:
   const std::shared_ptr<const Identity> identity_;
@@ -73,6 +73,7 @@ class Session {
   std::vector<std::byte> blank_;
   uint32_t signed_bytes_ = 0;       // of the header, from the XID to the end of the credential
   uint32_t checksum_bytes_ = 0;     // of its verifier
+  uint32_t window_ = 0;             // the server's
   std::atomic<uint64_t> next_ = 1;  // wider than a number, so that none comes twice
 };
 

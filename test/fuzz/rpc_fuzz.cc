@@ -1,7 +1,10 @@
-// RPC headers and credentials, in one piece and cut into fragments: the cuts change nothing.
+// RPC headers and credentials, in one piece and cut into fragments: the cuts change nothing. And
+// the window of RPCSEC_GSS' sequence numbers, against a set of all that were used.
 #include <algorithm>
+#include <set>
 #include <vector>
 
+#include "gss/wire.h"
 #include "require.h"
 #include "rpc/headers_datapath.h"
 
@@ -36,6 +39,29 @@ void check_call(std::span<const Fragment> whole, std::span<const Fragment> piece
     require(x.uid == y.uid && x.gid == y.gid && x.machine_name() == y.machine_name() &&
                 std::ranges::equal(x.gids(), y.gids()),
             "AUTH_SYS");
+  gss::CredentialBody c, d;
+  const bool is_gss = gss::decode(a.credential, c);
+  require(gss::decode(b.credential, d) == is_gss, "RPCSEC_GSS depends on its fragments");
+  if (is_gss)
+    require(c.control == d.control && c.sequence == d.sequence && c.protection == d.protection &&
+                c.handle == d.handle && c.handle_length == d.handle_length,
+            "RPCSEC_GSS");
+}
+
+// RFC 2203 section 5.3.3.1: each number once, and none from before the window.
+void check_window(std::span<const std::byte> numbers) {
+  gss::SequenceWindow window;
+  std::set<uint32_t> used;
+  uint32_t highest = 0;
+  for (; numbers.size() >= sizeof(uint32_t); numbers = numbers.subspan(sizeof(uint32_t))) {
+    // Most are near to each other, so that they meet in the window.
+    uint32_t number = xdr::load_u32(numbers.data());
+    if (number % 8 != 0)
+      number = highest - gss::SequenceWindow::kSize + number % (2 * gss::SequenceWindow::kSize);
+    const bool is_late = number <= highest && highest - number >= gss::SequenceWindow::kSize;
+    highest = std::max(highest, number);
+    require(window.use(number) == (!is_late && used.insert(number).second), "a sequence number");
+  }
 }
 
 void check_reply(std::span<const Fragment> whole, std::span<const Fragment> pieces) {
@@ -58,5 +84,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<Fragment> pieces = cut(bytes + 1, size - 1, piece);
   check_call(whole, pieces);
   check_reply(whole, pieces);
+  check_window({bytes + 1, size - 1});
   return 0;
 }

@@ -31,6 +31,8 @@ def rpc_seeds():
     yield rpc_call(0)
     yield rpc_call(1, opaque(b"hello"))
     yield rpc_call(2, words(0, 4096, 4096, 1, 0), words(1, len(auth_sys) + 4) + words(1) + auth_sys)
+    gss = words(1, 0, 9, 2) + opaque(b"0123456789abcdef")
+    yield rpc_call(1, opaque(b"hello"), words(6) + opaque(gss))
     yield words(7, 1, 0, 0, 0, 0) + opaque(b"results")  # accepted, success
     yield words(7, 1, 0, 0, 0, 2, 1, 3)  # PROG_MISMATCH
     yield words(7, 1, 1, 0, 2, 2)  # RPC_MISMATCH

@@ -39,12 +39,13 @@ struct Contexts {
     return session.open(Bytes(handle_bytes), window, sum);
   }
   // Whether the caller takes these results, and if it does, what they are.
-  std::optional<Words> results(const Bytes& bytes) {
+  std::optional<Words> results(const Bytes& bytes, const Bytes& verifier = {}) {
     const Fragment all = {bytes.data(), static_cast<uint32_t>(bytes.size())};
     Decoder in(std::span(&all, 1));
     ProtectedCall call;
     call.sequence = kUsed;
-    if (!session.open_results(call, in))
+    const Fragment sum = {verifier.data(), static_cast<uint32_t>(verifier.size())};
+    if (!session.open_results(call, in, ItemView({&sum, 1}, 0, sum.length)))
       return std::nullopt;
     return words_of({call.results.data, call.results.length});
   }
@@ -75,6 +76,11 @@ TEST(ASession, BelievesTheWindowOnlyIfTheServerHasSignedIt) {
   EXPECT_TRUE(ends.session.blank().empty());
   EXPECT_TRUE(ends.open(kWindow, ends.sign({kWindow})));
   EXPECT_FALSE(ends.session.blank().empty());
+  uint32_t number = 0;
+  for (uint32_t i = 1; i <= kWindow; ++i) {
+    ASSERT_TRUE(ends.session.take_number(number));
+    EXPECT_EQ(number, i == kWindow ? kWindow + 1 : i) << "the window's checksum is known";
+  }
 }
 
 // Shows: GSS-DATA-01
@@ -104,6 +110,10 @@ TEST_P(Sessions, TakeResultsOnlyAsTheServerHasProtectedThem) {
   EXPECT_FALSE(ends.results(bytes_of(opaque(bytes_of(right))))) << "without a checksum";
   EXPECT_FALSE(ends.results(bytes_of(sent + Words{0}))) << "with something behind it";
   EXPECT_FALSE(ends.results({}));
+  const Bytes verifier = ends.sign({kUsed});
+  EXPECT_EQ(ends.results(bytes_of(ends.protect({kUsed})), verifier), Words());
+  EXPECT_FALSE(ends.results(bytes_of(opaque(bytes_of({kUsed})) + opaque(verifier)), verifier))
+      << "no results, out of what every reply has";
   for (size_t length = 0; length < 4 * sent.size(); length += 4) {
     const Bytes all = bytes_of(sent);
     EXPECT_FALSE(ends.results({all.begin(), all.begin() + static_cast<ptrdiff_t>(length)}));

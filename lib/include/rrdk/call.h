@@ -38,7 +38,7 @@ class PreparedAuth;
 /**
  * A credential that calls carry, made once and shared by any number of calls, connections and
  * threads: a gateway makes one per user, and gives it to the calls that it makes for that user
- * (Call::set_credential()).
+ * (Call::set_credential()). establish_context() in rrdk/gss_context.h makes those of Kerberos.
  *
  *   const rrdk::SharedCredential alice(identity);
  *   if (!call.set_credential(alice))
@@ -64,8 +64,8 @@ class SharedCredential {
    * The credential with which a call came (ServerCall::credential()), for calls that are made on
    * its caller's behalf. The called server must accept it from this host. A credential of
    * RPCSEC_GSS cannot be passed on: it names a context of this server, and each call needs a
-   * verifier (rrdk/gss.h). This function does not refuse it, but the called server does; make an
-   * AuthSys out of ServerCall::security() for such callers. Errors: as above.
+   * verifier (rrdk/gss.h). This function does not refuse it, but a server that verifies it does;
+   * make an AuthSys out of ServerCall::security() for such callers. Errors: as above.
    */
   [[nodiscard]] static Result<SharedCredential> make(const Credential& credential);
 
@@ -239,8 +239,8 @@ class Call {
    * begin(). Between begin() and the first argument it holds for that call already, whose header is
    * written a second time; after an argument it makes that call end with kInvalidCall. A Call that
    * changes users writes its header anew, so a Call per user is cheapest; where Calls are shared by
-   * users, set it for every call. Nothing is allocated, and no lock is taken; reset_credential()
-   * may take the connection's.
+   * users, set it for every call. Nothing is allocated, except for a security context's first call,
+   * and no lock is taken; reset_credential() may take the connection's.
    *
    * Returns false, and changes nothing, while the call is in flight, when its connection has been
    * destroyed, and in a child of fork(), with a log line: do not begin a call for another user
@@ -286,9 +286,9 @@ class Call {
   void expect_reply(uint64_t bytes) noexcept;
   /**
    * Moves no item in a chunk of its own: for a body, arguments and results, that a security service
-   * transforms as a whole, such as RPCSEC_GSS with integrity or privacy. Long calls and replies
-   * remain. Offered memory only counts towards the size of the reply, to which `growth` bytes are
-   * added for what the service adds (RFC 5666 section 11).
+   * transforms as a whole. Calls of a security context (rrdk/gss_context.h) do not need it. Long
+   * calls and replies remain. Offered memory only counts towards the size of the reply, to which
+   * `growth` bytes are added for what the service adds (RFC 5666 section 11).
    */
   void forbid_ddp(uint32_t growth) noexcept;
   /**

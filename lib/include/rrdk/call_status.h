@@ -53,7 +53,11 @@ enum class CallStatus : uint8_t {
   kSystemErr,
   /** RPC_MISMATCH: the server speaks another version of ONC RPC itself. */
   kRpcMismatch,
-  /** AUTH_ERROR: the credential was refused; auth_stat() says why. */
+  /**
+   * AUTH_ERROR: the credential was refused; auth_stat() says why. The server has not run the call,
+   * except with kInvalidResp and kFailed: this end has found its reply not to be authentic
+   * (rrdk/gss_context.h).
+   */
   kAuthError,
   /**
    * The server refused the call's chunks, or the reply did not fit: ERR_CHUNK, BAD_HEADER or, in

@@ -21,7 +21,8 @@
  *
  * Completion: every submitted call ends exactly once, in its callback, with a CallStatus. Its
  * deadline counts from submit(), across reconnections. cancel() works at any time. In the steady
- * state calls allocate and register nothing.
+ * state calls allocate and register nothing, except those of a security context
+ * (rrdk/gss_context.h).
  *
  * Lifetime: destroy Calls and connections before the Runtime, and the Runtime before the Memory.
  * The Client may be destroyed before its connections. A Call that is not in flight may outlive its

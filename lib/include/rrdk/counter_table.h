@@ -423,6 +423,8 @@ RRDK_REFUSAL(169, GssBody, gss_body, kNoBreach, "wrong RPCSEC_GSS body",
              "Refused with GARBAGE_ARGS: arguments that do not verify or decrypt, or a bad token.")
 RRDK_REFUSAL(170, GssBusy, gss_busy, kNoBreach, "too many RPCSEC_GSS tokens",
              "Refused with SYSTEM_ERR: the token of a new context, while too many others wait.")
+RRDK_REFUSAL(171, GssReply, gss_reply, kNoBreach, "wrong RPCSEC_GSS reply",
+             "Refused by the caller: a reply with a wrong verifier, or wrongly protected results.")
 
 #undef RRDK_COUNTER
 #undef RRDK_GAUGE

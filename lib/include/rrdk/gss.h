@@ -36,8 +36,9 @@
  * Errors: a reply grows by what the protection adds. If it does not fit the space that the caller
  * offers, or ServerOptions::max_reply, the answer is SYSTEM_ERR.
  *
- * Needs MIT Kerberos (Debian: libgssapi-krb5-2; tested with 1.20), which is loaded when a program
- * makes its first GssAcceptor; other programs do not need it. Not in the C and Python APIs yet.
+ * Needs MIT Kerberos (Debian: libgssapi-krb5-2; tested with 1.20), which is loaded with the
+ * first GssAcceptor or establish_context(); other programs do not need it. The C and Python APIs
+ * have the caller's end only.
  */
 #pragma once
 

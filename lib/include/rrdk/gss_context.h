@@ -23,7 +23,9 @@
 namespace rrdk {
 
 struct GssContextOptions {
-  std::string target;  ///< the service as "service@host", for which the server has the key
+  /** The service, as "nfs@server.example.org"; the server needs the key of nfs/server.example.org.
+   */
+  std::string target;
   GssProtection protection = GssProtection::kIntegrity;  ///< of all calls of the context
   /** Whose ticket is used, "alice" or "alice@REALM"; empty: the default one. */
   std::string principal;
@@ -32,31 +34,42 @@ struct GssContextOptions {
 
 /**
  * Establishes a context by calls of the binding's NULL on that connection, and waits for it: it
- * asks the KDC for a ticket of the service, which may take seconds, and then the server. Tickets
- * come from the default cache or key table (KRB5CCNAME, KRB5_CLIENT_KTNAME).
+ * asks the KDC for a ticket of the service, which may take seconds, and then the server, by calls
+ * with the deadline ClientOptions::call_timeout_ms. Tickets come from the default cache or key
+ * table (KRB5CCNAME, KRB5_CLIENT_KTNAME). While the KDC is asked, no embedded core is polled.
  *
- * The calls of the context get numbers as they are sent, over all of its connections. The verifier
- * of each reply is checked: a wrong one, or results that are not protected as they should be, end
- * the call with kAuthError and AuthStat::kInvalidResp (kFailed: there was no memory to check them).
- * A call that is sent again has a number of its own. Once the server has forgotten the context, the
- * ticket has ended, or all 2^31 numbers are used up, calls end with kAuthError and kGssCredProblem
- * or kGssCtxProblem: establish another one then. It may have been established on a connection that
- * is gone. The server is not told when a context is no longer used: it forgets it in time.
+ * Calls are numbered as they are sent, in one sequence over all connections that use the context.
+ * The verifier of each reply is checked: a wrong one, or results that are not protected as they
+ * should be, end the call with kAuthError and AuthStat::kInvalidResp (kFailed: there was no memory
+ * to check them). A call that is sent again has a number of its own. Once the server has forgotten
+ * the context, the ticket has ended, or all 2^31 numbers are used up, calls end with kAuthError and
+ * kGssCredProblem or kGssCtxProblem: establish another one then. A call that was sent before, on a
+ * connection that was lost, ends with kConnectionLost instead, since it may have been run.
  *
- * A server leaves calls unanswered whose numbers are too far behind the highest one. This library's
- * servers allow for 2048 calls in flight; others may allow for few, so keep the credits of all
- * connections of a context within their window.
+ * A server leaves a call unanswered whose number is too far behind the highest one: it ends with
+ * kTimeout, and its credit is lost until the connection ends. Only calls that overtake each other
+ * on different connections can meet with that. So keep the sum of ClientOptions::credits over the
+ * connections of one context within the server's window: 2048 with this library's servers, 128 with
+ * Linux. Use several contexts beyond that.
  *
- * With kIntegrity and kPrivacy arguments and results are copied and move as a whole: what was
- * offered only counts towards the size of the reply. A call grows by about 100 bytes, and
- * ClientOptions::max_call is for what it is then; a server may have a limit of its own
- * (GssAcceptorOptions::max_protected_bytes). Checksums and ciphers are computed on the connection's
- * poll core, for one call of a context at a time, over all of its connections.
+ * With kIntegrity and kPrivacy, arguments and results are copied and move as a whole, in pool
+ * buffers: what was offered only counts towards the size of the reply. A call grows by about 100
+ * bytes, and ClientOptions::max_call applies to the protected call; a server may have a limit of
+ * its own (GssAcceptorOptions::max_protected_bytes). Checksums and ciphers are computed on the
+ * connection's poll core. Kerberos' library allocates memory for each.
  *
- * The binding must outlive the call of this function. Errors: kInvalidArgument (no such protection,
- * or called in a callback or handler on a poll core), kNotFound (no ticket, or the KDC knows no
- * such service), kRefused (by the server), kNotAPeer (the server takes no RPCSEC_GSS), kUnsupported
- * (no MIT Kerberos here), and those of the calls (errc_of()).
+ * Lifetime: `caller` and `binding` must live until this function returns. The context depends on
+ * neither, nor on the Runtime: it outlives the connection on which it was established. The server
+ * is not told when it is no longer used, and forgets it in time.
+ *
+ * Threads: any that may wait (rrdk/runtime.h); several at once. Calls of one context take turns at
+ * it: cores that share one wait for each other for as long as a checksum or cipher takes.
+ *
+ * Errors: kInvalidArgument (no such protection, no service@host, or called in a callback or handler
+ * on a poll core), kNotFound (no valid ticket, no KDC answers, or it does not know the service: the
+ * message has Kerberos' words), kRefused (by the server; or the server did not prove that it has
+ * the key), kNotAPeer (the server takes no RPCSEC_GSS), kUnsupported (no MIT Kerberos here), and
+ * those of the calls (errc_of()).
  */
 [[nodiscard]] Result<SharedCredential> establish_context(Caller& caller, const Binding& binding,
                                                          const GssContextOptions& options);

@@ -130,7 +130,7 @@ struct CallIdentity {
   uint32_t xid = 0;
   /** Of its credential: the call's own, or that of the connection. */
   AuthFlavor flavor = AuthFlavor::kNone;
-  std::span<const std::byte> credential = {};  ///< the body, as the flavour defines it
+  std::span<const std::byte> credential = {};  ///< the body; empty for a security context
 };
 
 /**

@@ -45,14 +45,15 @@
  * Waiting: a reactor with one thread makes an embedded runtime, calls rrdk_runtime_poll(), and uses
  * no function that waits while it serves: rrdk_connect(), rrdk_call_submit_and_wait(),
  * rrdk_connection_drain(), rrdk_server_listen(), rrdk_server_drain(), rrdk_server_remove_service(),
- * rrdk_runtime_start_capture(), rrdk_runtime_stop_capture();
+ * rrdk_runtime_start_capture(), rrdk_runtime_stop_capture(), rrdk_credential_create_gss();
  * rrdk_connection_destroy() before RRDK_CLOSED, rrdk_server_destroy() before it has closed,
  * rrdk_call_destroy() in flight; and, on other threads than the core's, rrdk_call_abandon(),
  * rrdk_timer_stop() and rrdk_timer_destroy().
  *
  * C++ only: captures that begin and end without waiting, fault injection, rpcbind and calls over
- * TCP, statistics of procedures and stages of sampled calls, audits of the pools, network addresses
- * in numbers, extensions of version 2, and RFC 5666's compatibility mode.
+ * TCP, verifying Kerberos at a server, statistics of procedures and stages of sampled calls, audits
+ * of the pools, network addresses in numbers, extensions of version 2, and RFC 5666's compatibility
+ * mode.
  */
 #pragma once
 
@@ -650,9 +651,9 @@ void rrdk_credential_destroy(rrdk_credential* credential);
 
 /** rrdk::GssProtection: what RPCSEC_GSS protects. */
 typedef enum rrdk_gss_protection {
-  RRDK_GSS_NONE = 1,      /**< who calls; "krb5" in NFS */
-  RRDK_GSS_INTEGRITY = 2, /**< and what is called; "krb5i" */
-  RRDK_GSS_PRIVACY = 3    /**< and no one else can read it; "krb5p" */
+  RRDK_GSS_NONE = 1,      /**< who calls, and which procedure; "krb5" in NFS */
+  RRDK_GSS_INTEGRITY = 2, /**< also arguments and results, against changes; "krb5i" */
+  RRDK_GSS_PRIVACY = 3    /**< also hides them; "krb5p" */
 } rrdk_gss_protection;
 /**
  * A security context of RPCSEC_GSS with Kerberos, as rrdk::establish_context() in
@@ -662,7 +663,8 @@ typedef enum rrdk_gss_protection {
  *
  *   rrdk_credential* alice;
  *   if (rrdk_credential_create_gss(caller, program, "nfs@server.example.org", RRDK_GSS_PRIVACY,
- *                                  NULL, &alice, &error) != RRDK_OK) ...
+ *                                  NULL, &alice, &error) != RRDK_OK)
+ *     return refuse(error.message);
  *   rrdk_caller_set_credential(caller, alice);
  *
  * Errors: RRDK_E_INVALID_ARGUMENT (no such protection, or called on a poll core),
@@ -674,7 +676,10 @@ rrdk_errc rrdk_credential_create_gss(rrdk_caller* caller, const rrdk_program* pr
                                      const char* target, rrdk_gss_protection protection,
                                      const char* principal, rrdk_credential** credential,
                                      rrdk_error* error);
-/** For all calls of the caller that set none of their own. NULL is AUTH_NONE. Any thread. */
+/**
+ * For all calls of the caller that set none of their own. NULL is AUTH_NONE. Does nothing if
+ * `caller` is NULL. Any thread.
+ */
 void rrdk_caller_set_credential(rrdk_caller* caller, const rrdk_credential* credential);
 
 /** Called during a pass of the connection's core; the call may be begun again, or destroyed. */
@@ -862,7 +867,7 @@ rrdk_errc rrdk_client_set_auth(rrdk_client* client, uint32_t flavor, const void*
                                size_t length, rrdk_error* error);
 rrdk_errc rrdk_client_set_auth_sys(rrdk_client* client, const rrdk_auth_sys* identity,
                                    rrdk_error* error);
-/** NULL is AUTH_NONE. */
+/** For later connections. NULL is AUTH_NONE. Does nothing if `client` is NULL. */
 void rrdk_client_set_credential(rrdk_client* client, const rrdk_credential* credential);
 
 /** Later releases may have more. */

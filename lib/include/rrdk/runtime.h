@@ -56,7 +56,8 @@
  *   run_aside()                               rpcbind_lookup(), call_over_tcp() and the like
  *
  * Set-up has only the form that waits: ensure_eal(), Memory::create(), allocate() and adopt(),
- * GssAcceptor::create(), Runtime::create() and its destructor, and Telemetry's.
+ * GssAcceptor::create(), establish_context(), Runtime::create() and its destructor, and
+ * Telemetry's.
  *
  * A function that waits must not be called from a handler or callback. If the core that it waits
  * for is embedded, the thread that last polled the core polls it meanwhile; so does any thread if
