@@ -76,8 +76,8 @@ Result<std::unique_ptr<Nfs3Site>> Nfs3Site::create(Session& session, const Optio
   target->path = options.nfs_export;
   target->timeout_ms = options.timeout_ms;
   // With AUTH_NONE a server would treat us as an anonymous user without write permission.
-  for (const std::unique_ptr<ClientConnection>& connection : session.connections()) {
-    if (!is_kerberos(sec_of(options)))
+  if (!is_kerberos(sec_of(options))) {
+    for (const std::unique_ptr<ClientConnection>& connection : session.connections())
       connection->set_auth_sys(own_identity());
   }
   Result<nfs3::FileHandle> root = [&] {

@@ -94,10 +94,9 @@ constexpr Option kOptions[] = {
      [](Options& o, const std::string& v) { return take_switch(o.touch, v); }},
     {"sec", "none|sys|krb5|krb5i|krb5p[,...]", Kind::kStart, Group::kCalls, kEverybody,
      "none sys krb5 krb5i krb5p",
-     "how calls are secured: none (default), sys (AUTH_SYS with our user), or Kerberos: krb5 says "
-     "who"
-     " calls, krb5i protects data, too, and krb5p hides it; with --server a list of those that are"
-     " accepted (default none,sys)",
+     "how calls are secured: none (default), sys (AUTH_SYS with our user), or by Kerberos: krb5"
+     " proves who calls, krb5i also protects data, krb5p also hides it; with --server a list of"
+     " what is accepted (default none,sys)",
      [](Options& o, const std::string& v) { return take_sec(o, v); }},
     {"target", "SERVICE@HOST", Kind::kStart, Group::kCalls, kCallers, nullptr,
      "the server's service in Kerberos (default nfs@ and the host of its URI)",

@@ -224,7 +224,7 @@ Result<void> take_sec(Options& options, const std::string& value) {
     const auto found = std::ranges::find(kSecNames, name);
     if (found == kSecNames.end())
       return fail(Errc::kInvalidArgument,
-                  "'" + name + "' is none of none, sys, krb5, krb5i and krb5p");
+                  "'" + name + "' is not one of these: none, sys, krb5, krb5i, krb5p");
     options.sec.push_back(static_cast<Sec>(found - kSecNames.begin()));
   }
   return {};
@@ -233,8 +233,9 @@ Result<void> take_sec(Options& options, const std::string& value) {
 Result<void> take_sec_target(Options& options, const std::string& value) {
   const size_t at = value.find('@');
   if (at == 0 || at >= value.size() - 1)
-    return fail(Errc::kInvalidArgument,
-                "'" + value + "' is no service with its host, such as nfs@server.example.org");
+    return fail(
+        Errc::kInvalidArgument,
+        "'" + value + "' does not name a service and its host, as nfs@server.example.org does");
   options.sec_target = value;
   return {};
 }

@@ -41,7 +41,7 @@ void rrdk_call_forbid_ddp(rrdk_call* call, uint32_t growth) {
 }
 
 bool rrdk_call_set_credential(rrdk_call* call, const rrdk_credential* credential) {
-  return call->call.set_credential(credential != nullptr ? credential->shared : SharedCredential());
+  return call->call.set_credential(rrdk_credential::of(credential));
 }
 
 bool rrdk_call_reset_credential(rrdk_call* call) {

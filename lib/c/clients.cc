@@ -268,7 +268,7 @@ rrdk_errc rrdk_client_set_auth_sys(rrdk_client* client, const rrdk_auth_sys* ide
 
 void rrdk_client_set_credential(rrdk_client* client, const rrdk_credential* credential) {
   if (client != nullptr)
-    of(client).set_credential(credential != nullptr ? credential->shared : SharedCredential());
+    of(client).set_credential(rrdk_credential::of(credential));
 }
 
 const char* rrdk_ended_by_name(rrdk_ended_by by) {
@@ -399,7 +399,7 @@ rrdk_errc rrdk_caller_set_auth(rrdk_caller* caller, uint32_t flavor, const void*
 
 void rrdk_caller_set_credential(rrdk_caller* caller, const rrdk_credential* credential) {
   if (caller != nullptr)
-    of(caller).set_credential(credential != nullptr ? credential->shared : SharedCredential());
+    of(caller).set_credential(rrdk_credential::of(credential));
 }
 
 void rrdk_caller_on_room(rrdk_caller* caller, uint32_t mark, void (*callback)(void* argument),

@@ -24,6 +24,11 @@ static_assert(sizeof(uintptr_t) == sizeof(uint64_t));
 
 struct rrdk_credential {
   rrdk::SharedCredential shared;
+
+  // Null is AUTH_NONE.
+  static rrdk::SharedCredential of(const rrdk_credential* credential) {
+    return credential != nullptr ? credential->shared : rrdk::SharedCredential();
+  }
 };
 
 // A Call, and the callback for its end. There are two places for the callback: a submit() that is

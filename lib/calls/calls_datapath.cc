@@ -466,6 +466,12 @@ void Caller::Impl::stop_all() noexcept {
     stop(call);
 }
 
+// Whether the engine has refused to send the call, at least this time. kAuthError is seal()'s.
+static bool is_unsent(CallStatus status) noexcept {
+  return status == CallStatus::kNoMemory || status == CallStatus::kTooLarge ||
+         status == CallStatus::kAuthError;
+}
+
 CallStatus Caller::Impl::ended_status(Call::Impl& call) noexcept {
   CallStatus status = call.status;
   if (status == CallStatus::kOk) [[likely]] {
@@ -476,9 +482,7 @@ CallStatus Caller::Impl::ended_status(Call::Impl& call) noexcept {
     }
     return call.secured ? open_reply(call) : rpc::call_status(call.reply_header);
   }
-  bool unsent = status == CallStatus::kNoMemory || status == CallStatus::kTooLarge ||
-                status == CallStatus::kAuthError;  // by seal()
-  if (unsent && call.resend)
+  if (is_unsent(status) && call.resend)
     return CallStatus::kConnectionLost;  // an earlier connection has carried it
   bool by_us = status == CallStatus::kCancelled || status == CallStatus::kConnectionLost;
   return by_us && shutting_down ? CallStatus::kShutdown : status;
@@ -497,12 +501,9 @@ void Caller::Impl::ended(Call::Impl& call) noexcept {
     if (call.secured && call.protection != nullptr) [[unlikely]]
       requester.give_arguments(call.protection->clear);
   }
-  // A callback may submit again at once. If the engine has refused calls that wait, it would never
-  // come to the end of those.
-  const bool is_refused = call.status == CallStatus::kNoMemory ||
-                          call.status == CallStatus::kTooLarge ||
-                          call.status == CallStatus::kAuthError;
-  if (deferring_ || is_refused) [[unlikely]]
+  // A callback may submit the call again at once. While the engine starts those that wait, it would
+  // never come to an end with calls that it refuses.
+  if (deferring_ || is_unsent(call.status)) [[unlikely]]
     return end_later(call, status);
   call.status = status;
   deliver(call);

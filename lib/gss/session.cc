@@ -10,11 +10,6 @@ namespace {
 constexpr uint32_t kBeforeCredential = 32;
 constexpr uint32_t kSequenceAt = kBeforeCredential + 8;
 
-void append_u32(std::vector<std::byte>& to, uint32_t value) {
-  to.resize(to.size() + sizeof value);
-  xdr::store_u32(to.data() + to.size() - sizeof value, value);
-}
-
 void append_opaque(std::vector<std::byte>& to, std::span<const std::byte> bytes) {
   append_u32(to, static_cast<uint32_t>(bytes.size()));
   to.insert(to.end(), bytes.begin(), bytes.end());
@@ -22,26 +17,6 @@ void append_opaque(std::vector<std::byte>& to, std::span<const std::byte> bytes)
 }
 
 }  // namespace
-
-std::span<const std::byte> join(const ItemView& item, std::vector<std::byte>& joined) {
-  if (item.contiguous())
-    return {item.data(), item.size()};
-  joined.resize(item.size());
-  item.copy_to(joined.data());
-  return joined;
-}
-
-void append(std::vector<std::byte>& to, std::span<const Piece> pieces, uint32_t skipped) {
-  for (const Piece& piece : pieces) {
-    for (const MemorySpan& run : piece.runs()) {
-      const uint32_t left_out = std::min(skipped, run.length);
-      skipped -= left_out;
-      to.insert(to.end(), run.data + left_out, run.data + run.length);
-    }
-    if (piece.item)
-      to.resize(to.size() + xdr_pad(piece.bytes.length));
-  }
-}
 
 std::vector<std::byte> Session::credential(Control control, Protection protection,
                                            std::span<const std::byte> handle) {

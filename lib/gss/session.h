@@ -77,9 +77,4 @@ class Session {
   std::atomic<uint64_t> next_ = 1;  // wider than a number, so that none comes twice
 };
 
-// The bytes of an item in one piece, which are copied to `joined` only if they lie in several.
-std::span<const std::byte> join(const ItemView& item, std::vector<std::byte>& joined);
-// Appends the bytes of a message from `skipped` on, as they would be on the wire without chunks.
-void append(std::vector<std::byte>& to, std::span<const Piece> pieces, uint32_t skipped);
-
 }  // namespace rrdk::gss

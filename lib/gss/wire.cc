@@ -1,5 +1,7 @@
 #include "gss/wire.h"
 
+#include <algorithm>
+
 namespace rrdk::gss {
 
 bool decode(const Credential& credential, CredentialBody& to) noexcept {
@@ -40,6 +42,31 @@ bool SequenceWindow::use(uint32_t sequence) noexcept {
   const bool is_new = (word(sequence) & bit) == 0;
   word(sequence) |= bit;
   return is_new;
+}
+
+void append_u32(std::vector<std::byte>& to, uint32_t value) {
+  to.resize(to.size() + sizeof value);
+  xdr::store_u32(to.data() + to.size() - sizeof value, value);
+}
+
+std::span<const std::byte> join(const ItemView& item, std::vector<std::byte>& joined) {
+  if (item.contiguous())
+    return {item.data(), item.size()};
+  joined.resize(item.size());
+  item.copy_to(joined.data());
+  return joined;
+}
+
+void append(std::vector<std::byte>& to, std::span<const Piece> pieces, uint32_t skipped) {
+  for (const Piece& piece : pieces) {
+    for (const MemorySpan& run : piece.runs()) {
+      const uint32_t left_out = std::min(skipped, run.length);
+      skipped -= left_out;
+      to.insert(to.end(), run.data + left_out, run.data + run.length);
+    }
+    if (piece.item)
+      to.resize(to.size() + xdr_pad(piece.bytes.length));
+  }
 }
 
 }  // namespace rrdk::gss

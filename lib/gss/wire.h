@@ -1,11 +1,12 @@
-// RPCSEC_GSS version 1 on the wire (RFC 2203 section 5): its credential, and the window of sequence
-// numbers that keeps replays out.
+// RPCSEC_GSS version 1 on the wire (RFC 2203 section 5): its credential, the window of sequence
+// numbers that keeps replays out, and bodies that are protected as a whole.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "rrdk/gss.h"
 #include "rrdk/rpc.h"
@@ -57,5 +58,11 @@ class SequenceWindow {
   uint32_t highest_ = 0;
   std::array<uint64_t, kSize / 64> used_ = {};
 };
+
+// The bytes of an item in one piece, which are copied to `joined` only if they lie in several.
+std::span<const std::byte> join(const ItemView& item, std::vector<std::byte>& joined);
+// Appends the bytes of a message from `skipped` on, as they would be on the wire without chunks.
+void append(std::vector<std::byte>& to, std::span<const Piece> pieces, uint32_t skipped);
+void append_u32(std::vector<std::byte>& to, uint32_t value);
 
 }  // namespace rrdk::gss

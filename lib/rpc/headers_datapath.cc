@@ -90,23 +90,18 @@ void encode_call(Encoder& out, uint32_t xid, const CallTarget& target,
     std::memcpy(p + kCallTargetBytes + length, kNoAuth.data(), kNoAuth.size());
     return;
   }
-  out.put_u32(xid);
-  out.put_fixed(kCallVersion2);
-  out.put_u32(target.program);
-  out.put_u32(target.version);
-  out.put_u32(target.procedure);
-  out.put_fixed(credential);
+  encode_signed_call(out, xid, target, credential);
   out.put_fixed(kNoAuth);
 }
 
 void encode_signed_call(Encoder& out, uint32_t xid, const CallTarget& target,
-                        std::span<const std::byte> credential_and_verifier) noexcept {
+                        std::span<const std::byte> rest) noexcept {
   out.put_u32(xid);
   out.put_fixed(kCallVersion2);
   out.put_u32(target.program);
   out.put_u32(target.version);
   out.put_u32(target.procedure);
-  out.put_fixed(credential_and_verifier);
+  out.put_fixed(rest);
 }
 
 }  // namespace rrdk::rpc

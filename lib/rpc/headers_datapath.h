@@ -60,9 +60,9 @@ struct CallTarget {
 // AUTH_NONE. Arguments follow.
 void encode_call(Encoder& out, uint32_t xid, const CallTarget& target,
                  std::span<const std::byte> credential) noexcept;
-// The same with the verifier behind the credential. They must fit into the encoder's first buffer.
+// The same without a verifier of its own: `rest` is what follows the procedure.
 void encode_signed_call(Encoder& out, uint32_t xid, const CallTarget& target,
-                        std::span<const std::byte> credential_and_verifier) noexcept;
+                        std::span<const std::byte> rest) noexcept;
 
 // Constant words of headers in wire form, so that they are compared and copied at once.
 template <typename... Values>
@@ -92,7 +92,7 @@ class PreparedAuth {
                                             std::span<const std::byte> body) noexcept;
 
   std::span<const std::byte> bytes() const noexcept { return {bytes_.data(), length_}; }
-  gss::Session* session() const noexcept { return session_.get(); }  // null: there is none
+  gss::Session* session() const noexcept { return session_.get(); }  // or null
 
  private:
   void put_u32(uint32_t value) noexcept;

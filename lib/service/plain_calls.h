@@ -51,8 +51,8 @@ class PlainCalls final : public fabric::LaneUser {
   };
   struct Found {
     uint32_t number = 0;
-    // Calls are served whose credential has a body of `num_bodies` lengths from `least_body` on. It
-    // has none with AUTH_NONE.
+    // The credentials that are served: those whose body has `least_body` bytes at least, and fewer
+    // than `num_bodies` more. AUTH_NONE has no body.
     uint32_t least_body = 0;
     uint32_t num_bodies = 0;
     bool on_worker = false;

@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "base/assert.h"
-#include "gss/session.h"
+#include "gss/wire.h"
 #include "rpc/headers_datapath.h"
 #include "runtime/poll_core.h"
 #include "service/dispatcher.h"
@@ -32,11 +32,6 @@ constexpr uint32_t kBeforeCredential = 32;
 constexpr uint32_t kReplyStat = 8;
 // XID, REPLY, MSG_ACCEPTED, flavour and length of the verifier.
 constexpr uint32_t kBeforeVerifier = 20;
-
-void append_u32(std::vector<std::byte>& to, uint32_t value) {
-  to.resize(to.size() + sizeof value);
-  xdr::store_u32(to.data() + to.size() - sizeof value, value);
-}
 
 void put_verifier(Encoder& out, std::span<const std::byte> checksum) noexcept {
   out.put_u32(static_cast<uint32_t>(checksum.empty() ? AuthFlavor::kNone : AuthFlavor::kRpcsecGss));
@@ -247,7 +242,7 @@ bool Dispatcher::seal(ServedCall& call) {
   std::vector<std::byte> results;
   results.reserve(call.reply.stream_length());
   if (status == AcceptStat::kSuccess && secured.transforms_body())
-    append_u32(results, secured.credential.sequence);
+    gss::append_u32(results, secured.credential.sequence);
   gss::append(results, call.reply.pieces(), status_at + 4);
 
   if (secured.transforms_body() && results.size() > gss_->options().max_protected_bytes) {

@@ -215,6 +215,70 @@ TEST_P(SecuredCalls, EndOnceTheServerHasForgottenTheContext) {
   EXPECT_EQ(denied, 1u);
 }
 
+// A server that has no acceptor answers such a call without a verifier, as one would that has no
+// key and claims to have run it.
+TEST_P(SecuredCalls, BelieveNoReplyWithoutAVerifier) {
+  start();
+  SharedCredential alice;
+  GssContextOptions context;
+  context.target = "nfs@localhost";
+  context.protection = protection();
+  if (auto made = establish_context(*connection, kBinding, context))
+    alice = *made;
+  auto other = Server::create(*ends->runtime).value();
+  ASSERT_TRUE(other->add_service({.binding = &kBinding, .procedures = loopback::kTable}));
+  auto impostor =
+      ends->client->connect(other->listen("shm:" + loopback::socket_path()).value()).value();
+  impostor->set_credential(alice);
+  Call call(*impostor);
+  call.begin(kBinding, kEcho).put_opaque(std::span<const std::byte>());
+  EXPECT_EQ(call.submit_and_wait(), CallStatus::kAuthError);
+  EXPECT_EQ(call.auth_stat(), AuthStat::kInvalidResp);
+  EXPECT_FALSE(call.results().ok()) << "nor can its results be read";
+  EXPECT_EQ(impostor->stats()[Refusal::kGssReply], 1u);
+  impostor.reset();
+  other.reset();
+}
+
+// Calls that wait for a credit, are refused when they are to be sent, and are made again from their
+// callbacks: the core still serves others.
+TEST_P(SecuredCalls, ThatAreRefusedAndMadeAgainLeaveTheCoreToOthers) {
+  if (protection() == GssProtection::kNone)
+    GTEST_SKIP() << "without protection a call does not grow when it is sent";
+  start({.credits = 1, .max_call = 4096});
+  std::atomic<bool> over = false;
+  struct Again {
+    Again(Caller& caller, std::atomic<bool>& over_in) : call(caller), over(over_in) {}
+    void make() {
+      const std::vector<std::byte> text(3980);  // too large with its protection
+      call.begin(kBinding, kEcho).put_opaque(text);
+      call.expect_reply(4000);
+      call.submit([](Call&, void* to) { static_cast<Again*>(to)->ended(); }, this);
+    }
+    void ended() {
+      ends.fetch_add(1);
+      if (!over)
+        make();
+    }
+    Call call;
+    std::atomic<bool>& over;
+    std::atomic<uint32_t> ends = 0;
+  };
+  Again one(*connection, over), two(*connection, over);
+  Call holds(*connection);  // the only credit
+  holds.begin(kBinding, loopback::kDelay).put_u64(20'000'000);
+  ASSERT_TRUE(holds.submit(nullptr, nullptr));
+  one.make();
+  two.make();
+  ends->until([&] { return one.ends > 10 && two.ends > 10; });
+  Call null(*connection);
+  null.begin(kBinding, 0);
+  EXPECT_EQ(null.submit_and_wait(), CallStatus::kOk);
+  over = true;
+  ends->until([&] { return !one.call.in_flight() && !two.call.in_flight(); });
+  EXPECT_EQ(one.call.status(), CallStatus::kTooLarge);
+}
+
 TEST_P(SecuredCalls, AreDeniedWithoutTheContext) {
   start();
   Call call(*connection);

@@ -23,7 +23,9 @@
 namespace rrdk {
 
 struct GssContextOptions {
-  /** The service, as "nfs@server.example.org"; the server needs the key of nfs/server.example.org.
+  /**
+   * The service, as "nfs@server.example.org". Its key is that of the Kerberos principal
+   * nfs/server.example.org.
    */
   std::string target;
   GssProtection protection = GssProtection::kIntegrity;  ///< of all calls of the context
