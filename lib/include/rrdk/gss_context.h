@@ -67,11 +67,11 @@ struct GssContextOptions {
  * Threads: any that may wait (rrdk/runtime.h); several at once. Calls of one context take turns at
  * it: cores that share one wait for each other for as long as a checksum or cipher takes.
  *
- * Errors: kInvalidArgument (no such protection, no service@host, or called in a callback or handler
- * on a poll core), kNotFound (no valid ticket, no KDC answers, or it does not know the service: the
- * message has Kerberos' words), kRefused (by the server; or the server did not prove that it has
- * the key), kNotAPeer (the server takes no RPCSEC_GSS), kUnsupported (no MIT Kerberos here), and
- * those of the calls (errc_of()).
+ * Errors: kInvalidArgument (no such protection, a target that is not "service@host", or called in a
+ * callback or handler on a poll core), kNotFound (no valid ticket, no KDC answers, or it does not
+ * know the service: the message has Kerberos' words), kRefused (by the server; or the server did not
+ * prove that it has the key), kNotAPeer (the server takes no RPCSEC_GSS), kUnsupported (no MIT
+ * Kerberos here), and those of the calls (errc_of()).
  */
 [[nodiscard]] Result<SharedCredential> establish_context(Caller& caller, const Binding& binding,
                                                          const GssContextOptions& options);
