@@ -96,19 +96,27 @@ call() { # NAME URI [ARGUMENT...]: without end
 timer_runs() { # NAMESPACE PORTS TIMERS
   ip netns exec "$1" ss -tnoH state established "$2" | grep -Eq "timer:.($3),"
 }
-# While its peer has more for it than TCP takes.
-stop_process() { # PID, PORTS of the peer's connection
+cpu_ticks() { awk '{ print $14 + $15 }' "/proc/$1/stat"; }
+has_run_since() { [ "$(cpu_ticks "$1")" -gt "$2" ]; } # PID TICKS
+# Runs STOP at a moment at which CONDITION comes true. Until then it runs GO, and tries again after
+# process PID has made calls, or answered them.
+stop_when() { # STOP GO PID CONDITION
   local attempt
   for attempt in {1..20}; do
-    kill -STOP "$1"
+    eval "$1"
     for _ in {1..4}; do
-      ! timer_runs "$near" "$2" persist || return 0
+      ! eval "$4" || return 0
       sleep 0.1
     done
-    kill -CONT "$1"
+    eval "$2"
+    await "process $3 goes on" has_run_since "$3" "$(cpu_ticks "$3")"
   done
-  printf 'in vain: TCP is full after %s tries\n' "$attempt"
+  printf 'in vain, %s times: %s and %s\n' "$attempt" "$1" "$4"
   exit 1
+}
+# While its peer has more for it than TCP takes.
+stop_process() { # PID, PORTS of the peer's connection
+  stop_when "kill -STOP $1" "kill -CONT $1" "$1" "timer_runs $near '$2' persist"
 }
 end_well() { # NAME PID: of a client that makes calls again, all of which come back
   await "$1 goes on" has_said "$1" ' [1-9][0-9]* RPC/s'
@@ -136,9 +144,9 @@ silence() {
   # One connection has calls in flight, the other one is idle.
   call cut-client "$cut" --connections 2 --active 1
   await 'calls of cut-client end' has_said cut-client ' [1-9][0-9]* RPC/s'
-  ip -n "$far" link set veth0 down
-  await 'the client waits for an acknowledgement' timer_runs "$near" 'dport = :20049' 'on|persist'
-  await 'the server waits for an acknowledgement' timer_runs "$far" 'sport = :20049' 'on|persist'
+  # Both ends wait for acknowledgements then.
+  stop_when "ip -n $far link set veth0 down" "ip -n $far link set veth0 up" "$pid" \
+    "timer_runs $near 'dport = :20049' 'on|persist' && timer_runs $far 'sport = :20049' 'on|persist'"
   await 'the client gives the host up' has_said cut-client "$gone"
   await 'its calls end' has_said cut-client 'connection lost'
   await 'the server gives the host up, on both connections' has_said cut-server "$gone" 2
