@@ -47,7 +47,7 @@ try_nfs3() {
   shift 2
   say "== $*"
   timeout --foreground 300 "$build/apps/testrpc/testrpc" --client "$uri" --engine nfs3 --json /tmp/run.json \
-    --nfs-export /export --nfs-mount 20048 --verify --timeout 20000 --idle adaptive --seed "${RRDK_SEED:-1}" "$@"
+    --nfs-export /export --nfs-mount 20048 --verify --timeout 20000 --idle adaptive --seed "${RRDK_SEED:-1}" "$@" || return
   [ -z "$(ls -A /export)" ] || die "left behind in /export: $(ls -A /export)"
 }
 

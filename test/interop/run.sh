@@ -29,6 +29,7 @@
 #   loss            connections that are lost: a server that ends or is killed, a link down
 #   device          a device that is removed under Linux's client, and made again
 #   breaks          connections that break again and again, and calls that are repeated
+#   kerberos        calls that Kerberos secures; by testrpc
 #
 # And without NFS:
 #
@@ -37,7 +38,7 @@ set -euo pipefail
 here=$(cd -P -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 root=$here/../..
 . "$root/scripts/lib/common.sh"
-cases=(errors versions wire rpcbind kernel-server kernel-client loss device breaks)
+cases=(errors versions wire rpcbind kernel-server kernel-client kerberos loss device breaks)
 more=(kernel-client-long host-client host-server rxe-server rxe-client)
 results=
 kernel=()
