@@ -69,8 +69,8 @@ struct GssContextOptions {
  *
  * Errors: kInvalidArgument (no such protection, a target that is not "service@host", or called in a
  * callback or handler on a poll core), kNotFound (no valid ticket, no KDC answers, or it does not
- * know the service: the message has Kerberos' words), kRefused (by the server; or the server did not
- * prove that it has the key), kNotAPeer (the server takes no RPCSEC_GSS), kUnsupported (no MIT
+ * know the service: the message has Kerberos' words), kRefused (by the server; or the server did
+ * not prove that it has the key), kNotAPeer (the server takes no RPCSEC_GSS), kUnsupported (no MIT
  * Kerberos here), and those of the calls (errc_of()).
  */
 [[nodiscard]] Result<SharedCredential> establish_context(Caller& caller, const Binding& binding,
