@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/lifetime.h"
 #include "base/log.h"
+#include "gss/tcp_calls.h"
 #include "rrdk/xdr.h"
 
 namespace rrdk::gss {
@@ -231,8 +232,11 @@ GssAcceptor::GssAcceptor(std::shared_ptr<gss::Contexts> contexts)
     : contexts_(std::move(contexts)) {}
 
 GssAcceptor::~GssAcceptor() {
-  if (base::forked)  // the thread is the parent's
-    base::keep_for_good(std::move(contexts_));
+  if (!base::forked)
+    return;
+  // The threads are the parent's.
+  base::keep_for_good(std::shared_ptr<gss::TcpCalls>(std::move(tcp_)));
+  base::keep_for_good(std::move(contexts_));
 }
 
 Result<std::unique_ptr<GssAcceptor>> GssAcceptor::create(const GssAcceptorOptions& options) {
@@ -245,8 +249,15 @@ Result<std::unique_ptr<GssAcceptor>> GssAcceptor::create(const GssAcceptorOption
   if (!identity)
     return tl::unexpected(identity.error());
   try {
-    return std::unique_ptr<GssAcceptor>(
+    std::unique_ptr<GssAcceptor> acceptor(
         new GssAcceptor(std::make_shared<gss::Contexts>(std::move(*identity), options)));
+    if (options.tcp.empty())
+      return acceptor;
+    auto tcp = gss::TcpCalls::start(*acceptor->contexts_, options.tcp);
+    if (!tcp)
+      return tl::unexpected(tcp.error());
+    acceptor->tcp_ = std::move(*tcp);
+    return acceptor;
   } catch (const std::system_error& error) {
     return fail(Errc::kSystem,
                 std::string("a GssAcceptor cannot start its thread: ") + error.what());
@@ -254,7 +265,14 @@ Result<std::unique_ptr<GssAcceptor>> GssAcceptor::create(const GssAcceptorOption
 }
 
 GssAcceptorStats GssAcceptor::stats() const {
-  return contexts_->stats();
+  GssAcceptorStats stats = contexts_->stats();
+  if (tcp_ != nullptr)
+    stats.tcp_refused = tcp_->refused();
+  return stats;
+}
+
+uint16_t GssAcceptor::tcp_port() const noexcept {
+  return tcp_ != nullptr ? tcp_->port() : 0;
 }
 
 }  // namespace rrdk

@@ -10,12 +10,6 @@ namespace {
 constexpr uint32_t kBeforeCredential = 32;
 constexpr uint32_t kSequenceAt = kBeforeCredential + 8;
 
-void append_opaque(std::vector<std::byte>& to, std::span<const std::byte> bytes) {
-  append_u32(to, static_cast<uint32_t>(bytes.size()));
-  to.insert(to.end(), bytes.begin(), bytes.end());
-  to.resize(to.size() + xdr_pad(bytes.size()));
-}
-
 }  // namespace
 
 std::vector<std::byte> Session::credential(Control control, Protection protection,

@@ -49,6 +49,12 @@ void append_u32(std::vector<std::byte>& to, uint32_t value) {
   xdr::store_u32(to.data() + to.size() - sizeof value, value);
 }
 
+void append_opaque(std::vector<std::byte>& to, std::span<const std::byte> bytes) {
+  append_u32(to, static_cast<uint32_t>(bytes.size()));
+  to.insert(to.end(), bytes.begin(), bytes.end());
+  to.resize(to.size() + xdr_pad(bytes.size()));
+}
+
 std::span<const std::byte> join(const ItemView& item, std::vector<std::byte>& joined) {
   if (item.contiguous())
     return {item.data(), item.size()};

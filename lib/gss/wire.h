@@ -64,5 +64,7 @@ std::span<const std::byte> join(const ItemView& item, std::vector<std::byte>& jo
 // Appends the bytes of a message from `skipped` on, as they would be on the wire without chunks.
 void append(std::vector<std::byte>& to, std::span<const Piece> pieces, uint32_t skipped);
 void append_u32(std::vector<std::byte>& to, uint32_t value);
+// opaque<>: count, bytes, pad.
+void append_opaque(std::vector<std::byte>& to, std::span<const std::byte> bytes);
 
 }  // namespace rrdk::gss

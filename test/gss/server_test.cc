@@ -3,6 +3,7 @@
 
 #include "gss_caller.h"
 #include "rrdk/gss.h"
+#include "tcp_peer.h"
 
 namespace rrdk::gss {
 namespace {
@@ -41,6 +42,7 @@ class Secured : public testing::Test {
     GssAcceptorOptions keys;
     keys.service = "nfs@localhost";
     keys.max_protected_bytes = max_protected_bytes;
+    keys.tcp = "127.0.0.1:0";
     acceptor = GssAcceptor::create(keys).value();
     ServerOptions options;
     options.gss = acceptor.get();
@@ -434,6 +436,19 @@ TEST_P(SecuredServer, TakesOnlyWhatItsServiceAccepts) {
 }
 
 // Shows: GSS-INIT-02
+// As Linux's NFS client makes them.
+TEST_P(SecuredServer, TakesContextsMadeByTcp) {
+  start();
+  GssCaller caller;
+  TcpPeer peer(acceptor->tcp_port());
+  peer.call(tcp_init(caller.begin()));
+  take_context(peer, caller);
+  const Words text = opaque(bytes_of({0x01020304, 5, 6}));
+  const Answer answer = call(caller, kEcho, text, GetParam());
+  ASSERT_TRUE(answer.success() && answer.verified);
+  EXPECT_EQ(answer.results, text);
+}
+
 TEST_F(Secured, RefusesWrongTokens) {
   start();
   const auto result_of = [this] {

@@ -95,5 +95,5 @@ stop_memory_server() {
   kill -TERM "$server"
   wait "$server" || { cat /tmp/server.log; die "nfs-memory-server ended badly"; }
   server=
-  grep -E '^(served|  |pools)' /tmp/server.log
+  grep -E '^(served|  |contexts|pools)' /tmp/server.log
 }

@@ -6,9 +6,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rrdk/nfs3.h"
@@ -22,7 +24,9 @@ using nfs3::Status;
 constexpr int kLookMs = 100;  // how soon the thread sees that it is to end
 constexpr int kBacklog = 16;
 
-FileHandle root;  // the dispatcher's answers; libtirpc passes it no argument
+// The dispatcher's answers; libtirpc passes it no argument.
+FileHandle root;
+std::vector<u_int> taken;
 
 struct MountReply {
   Status status;
@@ -42,9 +46,9 @@ extern "C" bool_t put_mount_reply(XDR* xdr, MountReply* reply) {
   auto length = static_cast<u_int>(root.bytes().size());
   std::memcpy(handle, root.bytes().data(), length);
   char* bytes = handle;
-  u_int flavors = 1, flavor = AUTH_SYS;
+  auto flavors = static_cast<u_int>(taken.size());
   return xdr_bytes(xdr, &bytes, &length, nfs3::kMaxHandle) && xdr_u_int(xdr, &flavors) &&
-         xdr_u_int(xdr, &flavor);
+         std::ranges::all_of(taken, [&](u_int& flavor) { return xdr_u_int(xdr, &flavor); });
 }
 
 // One export, for everyone: a list of one, with an empty list of groups.
@@ -133,8 +137,10 @@ Result<int> listen_on(uint16_t& port) {
 
 }  // namespace
 
-Result<std::unique_ptr<MountService>> MountService::start(uint16_t port, const FileHandle& handle) {
+Result<std::unique_ptr<MountService>> MountService::start(uint16_t port, const FileHandle& handle,
+                                                          std::vector<uint32_t> flavors) {
   root = handle;
+  taken = std::move(flavors);
   Result<int> fd = listen_on(port);
   if (!fd)
     return tl::unexpected(fd.error());

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "nfs3_protocol.h"
 #include "rrdk/error.h"
@@ -15,8 +16,10 @@ namespace rrdk::interop {
 class MountService {
  public:
   // Listens on TCP port `port` of all addresses; 0 means any free port. It does not tell rpcbind.
-  // There is one per process, because libtirpc's state is the process's.
-  static Result<std::unique_ptr<MountService>> start(uint16_t port, const nfs3::FileHandle& root);
+  // There is one per process, because libtirpc's state is the process's. `flavors` are those of NFS
+  // calls, the best first.
+  static Result<std::unique_ptr<MountService>> start(uint16_t port, const nfs3::FileHandle& root,
+                                                     std::vector<uint32_t> flavors);
   ~MountService();
   MountService(const MountService&) = delete;
   MountService& operator=(const MountService&) = delete;

@@ -13,10 +13,12 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "mount_service.h"
 #include "nfs_program.h"
 #include "rrdk/eal.h"
+#include "rrdk/gss.h"
 #include "rrdk/server.h"
 #include "tree.h"
 
@@ -35,6 +37,9 @@ constexpr char kUsage[] =
     "  --megabytes N     of files at most, more is NFS3ERR_NOSPC (default 256)\n"
     "  --names N         of files and folders at most, likewise (default 65536)\n"
     "  --busy N          every N-th READ is put off with NFS3ERR_JUKEBOX\n"
+    "  --kerberos ADDRESS:PORT\n"
+    "                    takes calls with Kerberos only; their contexts are also made by TCP "
+    "there\n"
     "  --file-system N   number that makes a mount outlive a restart: the root is the same under "
     "the\n"
     "                    same number, and empty (default: a random one)\n";
@@ -45,6 +50,7 @@ struct Options {
   ServerOptions server;
   TreeLimits tree;
   uint64_t file_system = 0;  // 0: any
+  std::string kerberos;
 };
 
 volatile std::sig_atomic_t stop = 0;
@@ -63,6 +69,10 @@ Result<uint64_t> number(const std::string& option, const char* text, uint64_t lo
 Result<void> take(Options& options, const std::string& name, const char* value) {
   if (name == "--listen") {
     options.uri = value;
+    return {};
+  }
+  if (name == "--kerberos") {
+    options.kerberos = value;
     return {};
   }
   auto into = [&](auto& to, uint64_t low, uint64_t high, uint64_t unit = 1) -> Result<void> {
@@ -135,6 +145,27 @@ void print_served(const Stats& stats) {
   }
 }
 
+// Those of RFC 2623 section 2.2, or AUTH_SYS.
+std::vector<uint32_t> flavors(const Options& options) {
+  return options.kerberos.empty() ? std::vector<uint32_t>{1}
+                                  : std::vector<uint32_t>{390003, 390004, 390005};
+}
+
+Result<std::unique_ptr<GssAcceptor>> acceptor_of(const Options& options) {
+  if (options.kerberos.empty())
+    return nullptr;
+  GssAcceptorOptions keys;
+  keys.tcp = options.kerberos;
+  return GssAcceptor::create(keys);
+}
+
+void print_contexts(const GssAcceptor& acceptor) {
+  const GssAcceptorStats stats = acceptor.stats();
+  std::printf("contexts: %" PRIu64 " established, %" PRIu64 " refused, %" PRIu64
+              " ended by callers, %" PRIu64 " refused by TCP\n",
+              stats.established, stats.refused, stats.destroyed, stats.tcp_refused);
+}
+
 Result<void> serve(const Options& options, Memory& memory) {
   auto runtime = Runtime::create(memory, {});
   if (!runtime)
@@ -142,12 +173,20 @@ Result<void> serve(const Options& options, Memory& memory) {
   std::random_device entropy;
   uint64_t instance = (uint64_t{entropy()} << 32) | entropy();
   Tree tree(options.tree, instance, options.file_system != 0 ? options.file_system : instance);
-  auto server = Server::create(**runtime, options.server);
+  auto acceptor = acceptor_of(options);
+  if (!acceptor)
+    return tl::unexpected(acceptor.error());
+  ServerOptions server_options = options.server;
+  server_options.gss = acceptor->get();
+  auto server = Server::create(**runtime, server_options);
   if (!server)
     return tl::unexpected(server.error());
-  if (auto added = (*server)->add_service(nfs_service(tree)); !added)
+  Service service = nfs_service(tree);
+  service.accepts = *acceptor != nullptr ? kAcceptGss : kAcceptAny;
+  if (auto added = (*server)->add_service(service); !added)
     return added;
-  auto mount = MountService::start(options.mount_port, tree.handle_of(tree.root()));
+  auto mount =
+      MountService::start(options.mount_port, tree.handle_of(tree.root()), flavors(options));
   if (!mount)
     return tl::unexpected(mount.error());
   auto listening = (*server)->listen(options.uri);
@@ -158,6 +197,8 @@ Result<void> serve(const Options& options, Memory& memory) {
   poll_until_stopped(**runtime);
   (*server)->drain(1000);
   print_served((*server)->stats());
+  if (*acceptor != nullptr)
+    print_contexts(**acceptor);
   std::printf("left: %" PRIu64 " names, %" PRIu64 " bytes\n", tree.names_used(), tree.bytes_used());
   server->reset();
   runtime->reset();

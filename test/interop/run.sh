@@ -29,7 +29,7 @@
 #   loss            connections that are lost: a server that ends or is killed, a link down
 #   device          a device that is removed under Linux's client, and made again
 #   breaks          connections that break again and again, and calls that are repeated
-#   kerberos        calls that Kerberos secures; by testrpc
+#   kerberos        calls that Kerberos secures
 #
 # And without NFS:
 #

@@ -55,7 +55,8 @@ namespace rrdk {
 
 namespace gss {
 class Contexts;
-}
+class TcpCalls;
+}  // namespace gss
 
 /** What RPCSEC_GSS protects in a call (RFC 2203 section 5, rpc_gss_service_t). */
 enum class GssProtection : uint32_t {
@@ -134,19 +135,38 @@ struct GssAcceptorOptions {
    * least 1024; the default is a mebibyte of data and 64 KiB.
    */
   uint32_t max_protected_bytes = 1'114'112;
-  Reserved<8> reserved = {};  ///< spare bytes for later releases
+  /**
+   * An address and a port at which contexts can be made by TCP, too, such as "0.0.0.0:2049" or
+   * "[::]:2049"; port 0 is any that is free (GssAcceptor::tcp_port()). Empty: at none.
+   *
+   * Linux's NFS client needs it: its rpc.gssd makes the contexts of a mount over RDMA at TCP port
+   * 2049 of the server, and the kernel then uses them over RDMA. Nothing else is served there:
+   * NULL with a token, of any program and version, and NULL without RPCSEC_GSS, which does nothing.
+   * Other procedures are answered PROC_UNAVAIL, and calls in a context AUTH_TOOWEAK.
+   *
+   * It has a thread of its own and takes 64 connections, of which the oldest gives way to another,
+   * for 10 s each and with one call at a time. Tokens count towards max_unfinished. Every
+   * host that reaches the port may use it: Server's limits and `on_open` do not apply.
+   */
+  std::string tcp = {};
+  Reserved<4> reserved = {};  ///< spare bytes for later releases
 };
 
 /** What an acceptor has counted. */
 struct GssAcceptorStats {
   /** Established ones that are kept; expired ones count until their next call. */
   uint64_t contexts = 0;
-  uint64_t established = 0;   ///< since the acceptor was made
-  uint64_t refused = 0;       ///< tokens that Kerberos refused, and those beyond max_unfinished
-  uint64_t expired = 0;       ///< contexts whose tickets ended
-  uint64_t evicted = 0;       ///< contexts that made space for others
-  uint64_t destroyed = 0;     ///< contexts that their callers ended
-  Reserved<8> reserved = {};  ///< spare bytes for later releases
+  uint64_t established = 0;  ///< since the acceptor was made
+  uint64_t refused = 0;      ///< tokens that Kerberos refused, and those beyond max_unfinished
+  uint64_t expired = 0;      ///< contexts whose tickets ended
+  uint64_t evicted = 0;      ///< contexts that made space for others
+  uint64_t destroyed = 0;    ///< contexts that their callers ended
+  /**
+   * By GssAcceptorOptions::tcp: calls that were refused, but not for their tokens, and connections
+   * closed because what they sent is no call, their time was over, or another took their place.
+   */
+  uint64_t tcp_refused = 0;
+  Reserved<7> reserved = {};  ///< spare bytes for later releases
 };
 
 /**
@@ -167,7 +187,8 @@ class GssAcceptor {
    * Errors: kNotFound (the key table does not exist or cannot be read, or has no key of that
    * service; the message has Kerberos' own words), kInvalidArgument (a limit that is too small,
    * or Kerberos cannot read the name of `service`), kUnsupported (no MIT Kerberos
-   * here, or one that lacks a function), kSystem (no thread).
+   * here, or one that lacks a function), kSystem (no thread). With `tcp` also kInvalidArgument (it
+   * is not a numeric address and a port), kAddressInUse, kPermission and kSystem.
    */
   [[nodiscard]] static Result<std::unique_ptr<GssAcceptor>> create(
       const GssAcceptorOptions& options);
@@ -181,12 +202,15 @@ class GssAcceptor {
 
   /** Any thread. */
   GssAcceptorStats stats() const;
+  /** The port of GssAcceptorOptions::tcp; 0 if contexts are not made by TCP. Any thread. */
+  uint16_t tcp_port() const noexcept;
 
  private:
   friend struct Internals;
   const std::shared_ptr<gss::Contexts>& impl() noexcept { return contexts_; }
   explicit GssAcceptor(std::shared_ptr<gss::Contexts> contexts);
   std::shared_ptr<gss::Contexts> contexts_;
+  std::unique_ptr<gss::TcpCalls> tcp_;  // or null
 };
 
 }  // namespace rrdk
