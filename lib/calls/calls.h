@@ -16,6 +16,7 @@
 #include "base/list.h"
 #include "base/rcu.h"
 #include "engine/connection.h"
+#include "gss/initiator.h"
 #include "gss/session.h"
 #include "rpc/headers_datapath.h"
 #include "rrdk/call.h"
@@ -124,13 +125,13 @@ struct Call::Impl : engine::OutgoingCall, runtime::WorkItem {
   void begin_secured() noexcept;  // secured.cc
   // Whether a security context protects arguments and results as a whole.
   bool protects_body() const noexcept {
-    return secured && credential->session()->transforms_body();
+    return secured && credential->initiator()->protection != gss::Protection::kNone;
   }
   // The length of the header that begin() has written.
   uint32_t header_bytes() const noexcept {
-    return secured ? rpc::kCallTargetBytes +
-                         static_cast<uint32_t>(credential->session()->blank().size())
-                   : head;
+    return secured
+               ? rpc::kCallTargetBytes + static_cast<uint32_t>(protection->session->blank().size())
+               : head;
   }
   void drop_extras() noexcept;
   // `own`: its own credential, null for AUTH_NONE; else the caller's.
@@ -211,6 +212,7 @@ struct Call::Impl : engine::OutgoingCall, runtime::WorkItem {
   bool transformed = false;  // forbid_ddp()
   bool has_place = false;    // in its caller's bound; deliver() gives it back
   bool intercepted = false;  // deliver() tells its caller's interceptor
+  bool by_renewal = false;   // the library's: it needs no place, and no interceptor sees it
   // Why it is not sent: the memory that was offered, or the interceptor.
   CallStatus bad_room = CallStatus::kOk;
   Cancel cancelling;
@@ -427,7 +429,9 @@ struct Caller::Impl {
   virtual void start_without_link(Call::Impl& call) noexcept;
   // Returns true if it keeps a call that has lost its connection, for the next connection.
   virtual bool take_back(Call::Impl&) noexcept { return false; }
-  // Called when such a call must not be kept any longer.
+  // The same for a call whose security context the server has forgotten: for another context.
+  virtual bool wait_for_context(Call::Impl&) noexcept { return false; }
+  // Called when such calls must not be kept any longer.
   virtual void stop_keeping(Call::Impl&) noexcept {}
 
   void start(Call::Impl& call) noexcept;
@@ -437,6 +441,7 @@ struct Caller::Impl {
   CallStatus ended_status(Call::Impl& call) noexcept;
   // secured.cc: of a call that the server has answered.
   CallStatus open_reply(Call::Impl& call) noexcept;
+  bool waits_for_context(Call::Impl& call, CallStatus status) noexcept;
   void end_extras(Call::Impl& call) noexcept;
   void tell_interceptor(Call::Impl& call) noexcept;
   bool is_bounded() const noexcept {

@@ -57,7 +57,7 @@ void Call::Impl::begin_anew(const Binding& its, uint32_t its_procedure) noexcept
   if (message.buffers().empty())  // a Receive may have taken it: Requester::give_arguments()
     receive.reset();
   args.emplace(message, caller.memory, caller.defaults.inline_size, caller.defaults.max_call);
-  secured = credential != nullptr && credential->session() != nullptr;
+  secured = credential != nullptr && credential->initiator() != nullptr;
   if (secured) [[unlikely]]
     return begin_secured();
   // The engine fills in the XID when it sends.
@@ -228,7 +228,11 @@ void Call::Impl::plan_reply() noexcept {
 
 // For a call that submit() does not simply take. Returns false if it is not taken.
 bool Call::Impl::pass_gate() noexcept {
-  if (!begun || caller.retired() || base::forked || !caller.take_place(*this))
+  if (!begun || caller.retired() || base::forked)
+    return false;
+  if (by_renewal)
+    return true;
+  if (!caller.take_place(*this))
     return false;
   const bool lacks_memory =
       args->fault() == EncoderFault::kNoMemory || bad_room == CallStatus::kNoMemory;
@@ -495,6 +499,8 @@ void Caller::Impl::ended(Call::Impl& call) noexcept {
   if (call.status == CallStatus::kConnectionLost && take_back(call)) [[unlikely]]
     return;
   CallStatus status = ended_status(call);
+  if (call.secured && waits_for_context(call, status)) [[unlikely]]
+    return;
   if (call.status == CallStatus::kOk) [[likely]] {
     engine::Requester& requester = carrier_->engine().requester();
     requester.give_arguments(call.message);
@@ -547,7 +553,7 @@ CallIdentity identity_of(const Call::Impl& call) noexcept {
                            .procedure = call.procedure.load(std::memory_order_relaxed)};
   if (call.credential == nullptr)
     return identity;
-  if (call.credential->session() != nullptr) {  // each call of a context has another body
+  if (call.credential->initiator() != nullptr) {  // each call of a context has another body
     identity.flavor = AuthFlavor::kRpcsecGss;
     return identity;
   }

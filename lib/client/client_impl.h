@@ -286,6 +286,11 @@ struct ClientConnection::Impl final : Caller::Impl,
   struct OwnTimer : runtime::Timer {
     Impl* connection = nullptr;
   };
+  struct ContextWaiter final : gss::Initiator::Waiter {
+    explicit ContextWaiter(Impl& its) : connection(its) {}
+    void on_renewed() noexcept override;
+    Impl& connection;
+  };
   // `look` runs on the core when the timer is due.
   template <void (Impl::*look)()>
   void start_timer(OwnTimer& timer, uint64_t due_ns) {
@@ -364,6 +369,7 @@ struct ClientConnection::Impl final : Caller::Impl,
   void start_without_link(Call::Impl& call) noexcept override;
   bool take_back(Call::Impl& call) noexcept override;
   void stop_keeping(Call::Impl& call) noexcept override;
+  CallList& list_of(const Call::Impl& call) noexcept;
   bool carries(const Call::Impl& call) const noexcept;
   void keep_waiting(Call::Impl& call) noexcept;
   void look_at_waiting();
@@ -371,6 +377,20 @@ struct ClientConnection::Impl final : Caller::Impl,
   void arm_waiting_timer(uint64_t now_ns) noexcept;
   void release_waiting() noexcept;
   void end_waiting(CallStatus status) noexcept;
+
+  // renewal.cc
+  struct Renewing;
+  bool wait_for_context(Call::Impl& call) noexcept override;
+  gss::Renewal renew(Call::Impl& call);
+  void note_initiator(const std::shared_ptr<gss::Initiator>& initiator);
+  void ask_kerberos(const std::shared_ptr<Renewing>& renewing, void (*ask)(Renewing&));
+  void go_on_renewing(Renewing& renewing);
+  void on_token_answered(Renewing& renewing);
+  void end_renewing(Renewing& renewing, const Result<void>& how);
+  void drop_renewing(Renewing& renewing);
+  void release_renewed();
+  void go_on_with(Call::Impl& call);
+  void stop_renewals();
 
   // rfc5666_config.cc: CONF_RDMA, before any call
   void begin_config();
@@ -422,6 +442,10 @@ struct ClientConnection::Impl final : Caller::Impl,
   bool given_up_ = false;             // ReconnectOptions::give_up_ms have passed
   CallList again_;                    // waiting for a connection: were sent, keep their XIDs
   CallList unsent_;                   // waiting for a connection: were not sent
+  CallList forgotten_;                // waiting for another security context
+  ContextWaiter context_waiter_{*this};
+  std::vector<std::weak_ptr<gss::Initiator>> asked_;  // where it may be registered
+  std::vector<std::shared_ptr<Renewing>> renewals_;   // begun here
   OwnTimer waiting_timer_;
   OwnTimer timer_;  // the next attempt, or the end of this one
   Backoff backoff_;

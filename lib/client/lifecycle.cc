@@ -126,6 +126,7 @@ void ClientConnection::Impl::finish() {
   core().timers().cancel(timer_);
   look_again_.cancel(core());
   end_waiting(shutting_down ? CallStatus::kShutdown : CallStatus::kConnectionLost);
+  stop_renewals();
   phase_.store(Phase::kOver, std::memory_order_release);
   look_again_.reset();
   look_again();  // not here: a link may be in the middle of its end below us

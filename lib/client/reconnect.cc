@@ -426,7 +426,13 @@ bool ClientConnection::Impl::take_back(Call::Impl& call) noexcept {
 }
 
 void ClientConnection::Impl::stop_keeping(Call::Impl& call) noexcept {
-  (call.resend ? again_ : unsent_).remove(call);
+  list_of(call).remove(call);
+}
+
+CallList& ClientConnection::Impl::list_of(const Call::Impl& call) noexcept {
+  if (call.protection != nullptr && call.protection->waits)
+    return forgotten_;
+  return call.resend ? again_ : unsent_;
 }
 
 void ClientConnection::Impl::keep_waiting(Call::Impl& call) noexcept {
@@ -437,7 +443,9 @@ void ClientConnection::Impl::keep_waiting(Call::Impl& call) noexcept {
   call.resend |= call.sent;
   call.sent = false;
   call.phase = Call::Impl::Phase::kWaiting;
-  (call.resend ? again_ : unsent_).push(call);
+  if (call.protection != nullptr)
+    call.protection->waits = false;
+  list_of(call).push(call);
   if (!waiting_timer_.running())
     arm_waiting_timer(core().now());
 }
@@ -451,7 +459,8 @@ void ClientConnection::Impl::look_at_waiting() {
   const uint64_t now_ns = core().now();
   look_at(again_, now_ns);
   look_at(unsent_, now_ns);
-  if (!again_.empty() || !unsent_.empty())
+  look_at(forgotten_, now_ns);
+  if (!again_.empty() || !unsent_.empty() || !forgotten_.empty())
     arm_waiting_timer(now_ns);
 }
 
@@ -483,11 +492,13 @@ void ClientConnection::Impl::release_waiting() noexcept {
       reaches(call) ? to_engine(call) : end_later(call, CallStatus::kInvalidMemory);
     }
   }
+  if (!forgotten_.empty())
+    arm_waiting_timer(core().now());
 }
 
 void ClientConnection::Impl::end_waiting(CallStatus status) noexcept {
   core().timers().cancel(waiting_timer_);
-  for (CallList* list : {&again_, &unsent_}) {
+  for (CallList* list : {&again_, &unsent_, &forgotten_}) {
     while (!list->empty())
       end_later(list->pop(), status);
   }

@@ -123,7 +123,7 @@ std::vector<uint32_t> Requester::last_xids() const {
   std::vector<uint32_t> xids;
   xids.reserve(asked);
   for (uint32_t i = 0; i < asked; ++i)
-    xids.push_back(i < num_slots_ ? slots_[i].xid : first_xid_ | i);
+    xids.push_back(i >= num_slots_ ? first_xid_ | i : slots_[i].last_xid());
   return xids;
 }
 

@@ -26,6 +26,7 @@ class Requester {
  public:
   // A reply is found by its XID: the low bits are a slot's number, the rest change with each use.
   // The jobs belong to the slot, so that their completions find the call that it has by then.
+  // While it has a call that is sent again, later XIDs may have been used.
   struct alignas(64) Slot {
     uint32_t xid = 0;
     uint32_t next_free = 0;
@@ -33,10 +34,13 @@ class Requester {
     uint64_t inline_reply = 0;  // the longest Send of the reply; 0: the reply has a Reply chunk
     MemorySpan room;            // for headers; empty until needed
     bool unanswered = false;  // holds a credit; without `call`: the call was given up, V1-CREDIT-23
+    bool has_newer = false;   // newest_xid counts
+    uint32_t newest_xid = 0;
     Job send_job{{WorkKind::kCall, this}};
     Job revoke_job{{WorkKind::kRevoke, this}};
 
     bool settled() const noexcept { return send_job.settled() && revoke_job.settled(); }
+    uint32_t last_xid() const noexcept { return has_newer ? newest_xid : xid; }
   };
   static_assert(sizeof(Slot) <= 192 && offsetof(Slot, send_job) <= 48);
 
@@ -216,6 +220,13 @@ class Requester {
   }
   void put_free_slot(uint32_t index) noexcept {
     slots_[index].next_free = std::exchange(first_free_, index);
+  }
+  // The same after a call that may have been sent again: its XID may not be the slot's last one.
+  void leave_slot(uint32_t index) noexcept {
+    Slot& slot = slots_[index];
+    if (std::exchange(slot.has_newer, false)) [[unlikely]]
+      slot.xid = slot.newest_xid;
+    put_free_slot(index);
   }
   void add_slots() noexcept;
   std::span<Slot> slots() noexcept { return {slots_, num_slots_}; }

@@ -96,8 +96,12 @@ void Requester::give_buffers(Message& message) noexcept {
 // flight, or has ended because it is larger than what can be sent.
 bool Requester::start(OutgoingCall& call) noexcept {
   RRDK_ASSERT(may_start() && call.stage == CallStage::kQueued, call.stage);
-  if (!take_slot(call)) [[unlikely]]
-    return false;
+  if (!take_slot(call)) [[unlikely]] {
+    if (!call.resend)
+      return false;
+    end(call, CallStatus::kNoMemory);  // others must not wait for the call that has its slot
+    return true;
+  }
   if (slots_[call.slot].room.length == 0 && !make_room(call.slot)) [[unlikely]] {
     free_slot(call);
     if (active_ != 0)
@@ -186,8 +190,9 @@ bool Requester::take_slot(OutgoingCall& call) noexcept {
   return true;
 }
 
-// Takes the slot that the call's XID names. It is free, since calls that are sent again come before
-// others.
+// Takes the slot that the call's XID names. It is free if calls that are sent again come before
+// others. Returns false if it is not, since others went first while the call waited for a security
+// context.
 bool Requester::take_own_slot(OutgoingCall& call) noexcept {
   uint32_t index = call.xid & ((1u << slot_bits_) - 1);
   if (index >= asked)
@@ -202,7 +207,11 @@ bool Requester::take_own_slot(OutgoingCall& call) noexcept {
   Slot& slot = slots_[index];
   *link = slot.next_free;
   call.slot = index;
-  slot.xid = call.xid;
+  if (slot.xid != call.xid) [[unlikely]] {  // no later call may have the same XID once more
+    slot.newest_xid = slot.xid;
+    slot.has_newer = true;
+    slot.xid = call.xid;
+  }
   slot.call = &call;
   ++active_;
   return true;
@@ -230,7 +239,7 @@ void Requester::free_slot(OutgoingCall& call) noexcept {
     zombies_ += !call.lent;
     return;
   }
-  put_free_slot(call.slot);
+  leave_slot(call.slot);
 }
 
 void Requester::answer(Slot& slot) noexcept {
@@ -246,7 +255,7 @@ void Requester::answer(Slot& slot) noexcept {
   }
   RRDK_ASSERT(zombies_ != 0);
   --zombies_;
-  put_free_slot(index_of(slot));
+  leave_slot(index_of(slot));
   common_.upcalls.on_credit_back();
 }
 

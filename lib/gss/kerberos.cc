@@ -20,6 +20,7 @@ struct Library {
   X(gss_get_mic) \
   X(gss_import_name) \
   X(gss_init_sec_context) \
+  X(gss_inquire_context) \
   X(gss_release_buffer) \
   X(gss_release_cred) \
   X(gss_release_name) \
@@ -225,7 +226,7 @@ Step Context::accept(const Identity& identity, std::span<const std::byte> token,
     return step;
   note_end(seconds);
   if ((flags & GSS_C_ANON_FLAG) == 0)  // such a caller has proven nothing
-    note_peer(peer.get());
+    note_name(peer.get(), peer_);
   return step;
 }
 
@@ -253,6 +254,11 @@ Step Context::initiate(const Identity& identity, const std::string& target,
   if (step.complete()) {
     note_end(seconds);
     peer_ = target;
+    Name own;
+    uint32_t minor;
+    if (!GSS_ERROR(library.gss_inquire_context(&minor, context_, own.out(), nullptr, nullptr,
+                                               nullptr, nullptr, nullptr, nullptr)))
+      note_name(own.get(), own_name_);
   }
   return step;
 }
@@ -262,11 +268,11 @@ void Context::note_end(uint32_t seconds) {
                                          : static_cast<uint64_t>(std::time(nullptr)) + seconds;
 }
 
-void Context::note_peer(gss_name_t peer) {
+void Context::note_name(gss_name_t name, std::string& text) {
   uint32_t minor;
-  gss_buffer_desc text = GSS_C_EMPTY_BUFFER;
-  if (!GSS_ERROR(the_library().gss_display_name(&minor, peer, &text, nullptr)))
-    peer_ = text_of(&text);
+  gss_buffer_desc shown = GSS_C_EMPTY_BUFFER;
+  if (!GSS_ERROR(the_library().gss_display_name(&minor, name, &shown, nullptr)))
+    text = text_of(&shown);
 }
 
 bool Context::sign(std::span<const std::byte> message, Token& checksum) noexcept {

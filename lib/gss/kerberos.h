@@ -96,6 +96,7 @@ class Context {
   // Once it is complete: the principal at the other end, and when the context ends, in seconds
   // since 1970.
   const std::string& peer() const noexcept { return peer_; }
+  const std::string& own_name() const noexcept { return own_name_; }  // of an initiator
   uint64_t ends_at() const noexcept { return ends_at_; }
 
   // Each returns false if the library refuses, for example what a peer has changed.
@@ -105,12 +106,12 @@ class Context {
   bool unwrap(std::span<const std::byte> sealed, Token& clear) noexcept;
 
  private:
-  void note_peer(gss_name_t peer);
+  static void note_name(gss_name_t name, std::string& text);
   void note_end(uint32_t seconds);
 
   std::mutex mutex_;
   gss_ctx_id_t context_ = GSS_C_NO_CONTEXT;
-  std::string peer_;
+  std::string peer_, own_name_;
   uint64_t ends_at_ = 0;
 };
 

@@ -18,14 +18,22 @@
 
 namespace rrdk::gss {
 
+class Session;
+
 // What one call keeps of its protection until it has ended.
 struct ProtectedCall {
+  // The context of its last number; begin() takes the present one.
+  std::shared_ptr<Session> session;
   Message clear;  // the call as it was written, if its message is another one
   uint32_t sequence = 0;
   // The results in clear, if they came protected as a whole.
   Fragment results = {};
   Token unwrapped;
   std::vector<std::byte> joined;
+  // How often the server did not know its context, since that submit().
+  uint64_t serial = 0;
+  uint32_t times_forgotten = 0;
+  bool waits = false;  // for another context
 };
 
 class Session {
@@ -50,6 +58,8 @@ class Session {
                                            std::span<const std::byte> handle);
 
   Protection protection() const noexcept { return protection_; }
+  // The principal that makes the calls.
+  const std::string& own_name() const noexcept { return context_.own_name(); }
   bool transforms_body() const noexcept { return protection_ != Protection::kNone; }
   // Credential and verifier of a call, without number and checksum.
   std::span<const std::byte> blank() const noexcept { return blank_; }

@@ -16,7 +16,7 @@
 #include "rrdk/xdr.h"
 
 namespace rrdk::gss {
-class Session;  // gss/session.h
+class Initiator;  // gss/initiator.h
 }
 
 namespace rrdk::rpc {
@@ -84,15 +84,17 @@ class PreparedAuth {
   PreparedAuth() = default;
   // The calls of a security context, which gives each its credential and verifier.
   // datapath-allow: made when the context is, and only moved here
-  explicit PreparedAuth(std::shared_ptr<gss::Session> session) noexcept
-      : session_(std::move(session)) {}
+  explicit PreparedAuth(std::shared_ptr<gss::Initiator> initiator) noexcept
+      : initiator_(std::move(initiator)) {}
   explicit PreparedAuth(const AuthSys& identity) noexcept;
   // Any flavour. Returns nothing if the body is longer than kMaxAuthBody.
   static std::optional<PreparedAuth> opaque(AuthFlavor flavor,
                                             std::span<const std::byte> body) noexcept;
 
   std::span<const std::byte> bytes() const noexcept { return {bytes_.data(), length_}; }
-  gss::Session* session() const noexcept { return session_.get(); }  // or null
+  // Null: the credential is the same for all calls.
+  // datapath-allow: calls share the PreparedAuth, and only read this
+  const std::shared_ptr<gss::Initiator>& initiator() const noexcept { return initiator_; }
 
  private:
   void put_u32(uint32_t value) noexcept;
@@ -101,7 +103,7 @@ class PreparedAuth {
   std::array<std::byte, 8 + kMaxAuthBody> bytes_ = {};
   uint32_t length_ = 0;
   // datapath-allow: calls share the PreparedAuth, and only read this
-  std::shared_ptr<gss::Session> session_;
+  std::shared_ptr<gss::Initiator> initiator_;
 };
 
 // The caller that a credential names, as bytes that are the same however often that caller repeats

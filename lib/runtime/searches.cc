@@ -93,7 +93,7 @@ void Searches::State::search_quickly() {
       search = std::move(quick.front());
       quick.pop_front();
     }
-    if (base::needs_name_server(search.host) && pass_on(search))
+    if ((search.is_slow || base::needs_name_server(search.host)) && pass_on(search))
       continue;
     begin(search);
     search.find();

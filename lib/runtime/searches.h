@@ -1,5 +1,6 @@
-// Resolves addresses. A name can take as long as its name server takes: names do not wait for each
-// other, and an address that needs no name server waits for none.
+// Resolves addresses, and does other work that may wait for a server. A name can take as long as
+// its name server takes: names do not wait for each other, and an address that needs no name server
+// waits for none.
 #pragma once
 
 #include <atomic>
@@ -18,7 +19,8 @@ class Searches {
   static constexpr uint32_t kMostNames = 8;
 
   struct Search {
-    std::string host;  // that `find` looks up; empty: none
+    std::string host;      // that `find` looks up; empty: none
+    bool is_slow = false;  // `find` waits for a server, though `host` is not a host
     // May block in the resolver, and then outlives everything else: it must own what it uses.
     std::function<void()> find;
     // Called with what it found, but not after stop() was called.

@@ -508,6 +508,40 @@ TEST_F(RequesterTest, CallsSentAgainTakeTheirOwnSlots) {
   end->disconnect();
 }
 
+// A call may be sent again later than others: its slot has had a newer XID by then, or has another
+// call.
+TEST_F(RequesterTest, CallsSentAgainAfterOthersLeaveNoXidTwice) {
+  connect({.credits = 2});
+  OutgoingCall again, other, blocker;
+  std::set<uint32_t> xids;
+  const uint32_t old = word(send(again), 0);
+  xids.insert(old);
+  peer_side->say(plain_reply(old, 2));
+  const uint32_t newer = word(send(other), 0);
+  xids.insert(newer);
+  peer_side->say(plain_reply(newer, 2));
+  EXPECT_EQ(newer & 1, old & 1) << "it had the same slot";
+
+  again.resend = true;
+  EXPECT_EQ(word(send(again), 0), old);
+  EXPECT_EQ(end->engine->requester().last_xids()[old & 1], newer);
+  peer_side->say(plain_reply(old, 2));
+  for (int i = 0; i != 2; ++i) {
+    const uint32_t xid = word(send(other), 0);
+    EXPECT_TRUE(xids.insert(xid).second);
+    peer_side->say(plain_reply(xid, 2));
+  }
+  end->ended.clear();
+
+  send(blocker);  // has the slot
+  ASSERT_EQ(blocker.slot, again.slot);
+  submit(again);
+  EXPECT_EQ(again.status, CallStatus::kNoMemory);
+  EXPECT_EQ(end->ended.size(), 1u);
+  send(other);  // is not kept waiting
+  end->disconnect();
+}
+
 TEST_F(RequesterTest, ACallThatWaitsForACreditWasNotSent) {
   connect({.credits = 4});
   OutgoingCall first, second;

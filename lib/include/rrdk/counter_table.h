@@ -426,6 +426,9 @@ RRDK_REFUSAL(170, GssBusy, gss_busy, kNoBreach, "too many RPCSEC_GSS tokens",
 RRDK_REFUSAL(171, GssReply, gss_reply, kNoBreach, "wrong RPCSEC_GSS reply",
              "Refused by the caller: a reply with a wrong verifier, or wrongly protected results.")
 
+RRDK_CLIENT_COUNTER(172, CallsForgotten, calls_forgotten,
+                    "Calls sent again, since the server had forgotten their security context.")
+
 #undef RRDK_COUNTER
 #undef RRDK_GAUGE
 #undef RRDK_CONNECTION_COUNTER

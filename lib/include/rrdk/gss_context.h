@@ -1,7 +1,7 @@
 /**
  * Makes calls by RPCSEC_GSS (RFC 2203) with Kerberos version 5. A context is established once for a
  * caller and a server; it is then a credential like any other (rrdk/call.h), for any number of
- * calls, connections and threads.
+ * calls, connections and threads, and for as long as Kerberos gives tickets.
  *
  *   rrdk::GssContextOptions options;
  *   options.target = "nfs@server.example.org";
@@ -43,10 +43,21 @@ struct GssContextOptions {
  * Calls are numbered as they are sent, in one sequence over all connections that use the context.
  * The verifier of each reply is checked: a wrong one, or results that are not protected as they
  * should be, end the call with kAuthError and AuthStat::kInvalidResp (kFailed: there was no memory
- * to check them). A call that is sent again has a number of its own. Once the server has forgotten
- * the context, the ticket has ended, or all 2^31 numbers are used up, calls end with kAuthError and
- * kGssCredProblem or kGssCtxProblem: establish another one then. A call that was sent before, on a
- * connection that was lost, ends with kConnectionLost instead, since it may have been run.
+ * to check them). A call that is sent again has a number of its own.
+ *
+ * A server forgets contexts: when it is started again, when it needs the space, and when the ticket
+ * has ended. It then denies calls with kGssCredProblem or kGssCtxProblem (RFC 2203 section
+ * 5.3.3.3), and so does this end once all 2^31 numbers are used up. The library then establishes
+ * another context for the same principal, by calls on the connection that was denied first; a
+ * thread of the Runtime asks Kerberos. Calls that were denied wait for it, and are sent again
+ * within their deadlines (Counter::kCallsForgotten); later calls use it from the start. If the
+ * server or Kerberos refuses it, a warning says why, and the calls end with kAuthError; a call that
+ * is denied a second later tries it again. A call that was sent before, on a connection that was
+ * lost, may end with kConnectionLost then, since it may have been run. Contexts are not renewed for
+ * a call that has been denied four times, for a connection that is draining, and for a
+ * BackwardClient. An attacker who can change messages can turn a reply into such a denial, and so
+ * make a call run several times, as he can by ending a connection under a call with
+ * set_retransmit().
  *
  * A server leaves a call unanswered whose number is too far behind the highest one: it ends with
  * kTimeout, and its credit is lost until the connection ends. Only calls that overtake each other

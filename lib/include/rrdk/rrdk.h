@@ -667,6 +667,8 @@ typedef enum rrdk_gss_protection {
  *     return refuse(error.message);
  *   rrdk_caller_set_credential(caller, alice);
  *
+ * Once the server has forgotten the context, another one is established while calls wait.
+ *
  * Errors: RRDK_E_INVALID_ARGUMENT (no such protection, or called on a poll core),
  * RRDK_E_NOT_FOUND (no ticket, or the KDC knows no such service), RRDK_E_REFUSED (by the server),
  * RRDK_E_NOT_A_PEER (it takes no RPCSEC_GSS), RRDK_E_UNSUPPORTED (no MIT Kerberos here), and what a

@@ -1,0 +1,225 @@
+// Calls whose security context the server has forgotten, because it was started again or has no
+// place for it any more (RFC 2203 section 5.3.3.3). It has not looked at them: they wait until
+// another context is established, and are sent again.
+//
+// The connection whose call was first to be denied makes the calls that this takes; those on other
+// connections wait for the same context. Kerberos may ask a KDC, so a thread of the Runtime asks
+// Kerberos, and the core does the rest.
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/internals.h"
+#include "base/log.h"
+#include "calls/new_context.h"
+#include "client/client_impl.h"
+
+namespace rrdk {
+
+namespace {
+
+// A server that forgets each context at once must not be asked for ever.
+constexpr uint32_t kMostTimesForgotten = 3;
+// For a call with a token. If it is not answered, others may ask on their own connections.
+constexpr uint32_t kTokenTimeoutMs = 10'000;
+
+// The end of a connection whose handle may be gone.
+struct Carrier final : Caller {
+  explicit Carrier(std::shared_ptr<Caller::Impl> impl) : Caller(std::move(impl)) {}
+};
+
+}  // namespace
+
+struct ClientConnection::Impl::Renewing {
+  Renewing(Impl& its, std::shared_ptr<gss::Initiator> initiator_in)
+      : asker(&its), initiator(std::move(initiator_in)) {}
+
+  Impl* asker;  // used by the core's thread; null: gone
+  const std::shared_ptr<gss::Initiator> initiator;
+  calls::NewContext context;
+  Result<void> step;  // as Kerberos, or the server, has answered
+  std::unique_ptr<Call> call;
+};
+
+void ClientConnection::Impl::ContextWaiter::on_renewed() noexcept {
+  connection.post([&its = connection] { its.release_renewed(); });
+}
+
+bool ClientConnection::Impl::wait_for_context(Call::Impl& call) noexcept {
+  RRDK_ON_CORE(core());
+  gss::ProtectedCall& protection = *call.protection;
+  const uint64_t serial = call.serial.load(std::memory_order_relaxed);
+  if (std::exchange(protection.serial, serial) != serial)
+    protection.times_forgotten = 0;
+  const bool is_unwanted = call.cancel_wanted.load(std::memory_order_relaxed) ||
+                           call.abandoned.load(std::memory_order_relaxed);
+  if (!is_up() || is_unwanted || protection.times_forgotten == kMostTimesForgotten)
+    return false;
+  ++protection.times_forgotten;
+  const gss::Renewal renewal = renew(call);
+  if (renewal == gss::Renewal::kFailed)
+    return false;
+  if (renewal == gss::Renewal::kHere)
+    context_waiter_.on_renewed();
+  call.phase = Call::Impl::Phase::kWaiting;
+  protection.waits = true;
+  forgotten_.push(call);
+  if (!waiting_timer_.running())
+    arm_waiting_timer(core().now());
+  return true;
+}
+
+// How the call goes on, while this connection is up.
+gss::Renewal ClientConnection::Impl::renew(Call::Impl& call) {
+  const std::shared_ptr<gss::Initiator>& initiator = call.credential->initiator();
+  const gss::Renewal renewal = initiator->renew(*call.protection->session, context_waiter_);
+  if (renewal == gss::Renewal::kBegin || renewal == gss::Renewal::kWait)
+    note_initiator(initiator);
+  if (renewal == gss::Renewal::kBegin) {
+    renewals_.push_back(std::make_shared<Renewing>(*this, initiator));
+    ask_kerberos(renewals_.back(),
+                 [](Renewing& its) { its.step = its.context.ask_kdc(*its.initiator); });
+  }
+  return renewal;
+}
+
+void ClientConnection::Impl::note_initiator(const std::shared_ptr<gss::Initiator>& initiator) {
+  std::erase_if(asked_, [&](const std::weak_ptr<gss::Initiator>& one) {
+    const auto other = one.lock();
+    return other == nullptr || other == initiator;
+  });
+  asked_.push_back(initiator);
+}
+
+// On a thread. Then the core goes on.
+void ClientConnection::Impl::ask_kerberos(const std::shared_ptr<Renewing>& renewing,
+                                          void (*ask)(Renewing&)) {
+  auto find = [renewing, ask] { ask(*renewing); };
+  auto then = [renewing, &core = core()] {
+    core.post([renewing] {
+      if (renewing->asker != nullptr)
+        renewing->asker->go_on_renewing(*renewing);
+    });
+  };
+  const gss::Initiator& initiator = *renewing->initiator;
+  const Result<void> started =
+      runtime.searches.start({.host = initiator.principal + " for " + initiator.target,
+                              .is_slow = true,
+                              .find = std::move(find),
+                              .then = std::move(then),
+                              .began_ns = nullptr});
+  if (!started)
+    end_renewing(*renewing, started);
+}
+
+void ClientConnection::Impl::go_on_renewing(Renewing& renewing) {
+  RRDK_ON_CORE(core());
+  if (!renewing.step || renewing.context.is_open())
+    return end_renewing(renewing, renewing.step);
+  if (!is_up())
+    return end_renewing(renewing, fail(Errc::kConnectionLost, "the connection is lost"));
+  if (renewing.call == nullptr) {
+    Carrier caller(shared_from_this());
+    renewing.call = std::make_unique<Call>(caller);
+    Internals::of(*renewing.call).by_renewal = true;
+  }
+  Call& call = *renewing.call;
+  if (auto begun = renewing.context.begin_call(call, renewing.initiator->null_calls); !begun)
+    return end_renewing(renewing, begun);
+  call.set_timeout_ms(kTokenTimeoutMs);
+  call.submit(
+      [](Call&, void* argument) {
+        auto& its = *static_cast<Renewing*>(argument);
+        if (its.asker != nullptr)
+          its.asker->on_token_answered(its);
+      },
+      &renewing);
+}
+
+void ClientConnection::Impl::on_token_answered(Renewing& renewing) {
+  if (auto taken = renewing.context.take_reply(*renewing.call); !taken)
+    return end_renewing(renewing, taken);
+  const auto is_it = [&](const auto& one) { return one.get() == &renewing; };
+  ask_kerberos(*std::ranges::find_if(renewals_, is_it),
+               [](Renewing& its) { its.step = its.context.check_answer(); });
+}
+
+// If the connection is at fault, others may have more luck.
+void ClientConnection::Impl::end_renewing(Renewing& renewing, const Result<void>& how) {
+  gss::Initiator& initiator = *renewing.initiator;
+  const Errc code = how ? Errc::kSystem : how.error().code;
+  const bool is_refused =
+      code != Errc::kConnectionLost && code != Errc::kShutdown && code != Errc::kTimeout;
+  const LogLevel level = how ? LogLevel::kInfo : is_refused ? LogLevel::kWarning : LogLevel::kDebug;
+  if (auto left_out = initiator.renewals_said.allow(base::Tsc::now_ns()))
+    base::log(level, "%s: %s security context for %s: the server does not know the last one%s%s%s",
+              address().c_str(), how ? "another" : "no other", initiator.target.c_str(),
+              how ? "" : ". ", how ? "" : how.error().message.c_str(),
+              base::and_more(*left_out).text);
+  if (how)
+    initiator.renewed(renewing.context.take_session());
+  else
+    is_refused ? initiator.refused() : initiator.given_up();
+  drop_renewing(renewing);
+}
+
+// Not here: it may be in the callback of its call.
+void ClientConnection::Impl::drop_renewing(Renewing& renewing) {
+  const auto at =
+      std::ranges::find_if(renewals_, [&](const auto& one) { return one.get() == &renewing; });
+  renewing.asker = nullptr;
+  post([last = std::move(*at)] {});
+  renewals_.erase(at);
+}
+
+// Calls that were sent before go first: the slots of their XIDs may be free still.
+void ClientConnection::Impl::release_renewed() {
+  set_deadlines(core().now());  // see release_waiting()
+  look_at(forgotten_, core().now());
+  CallList rest = forgotten_.take();
+  CallList first, others;
+  while (!rest.empty()) {
+    Call::Impl& call = rest.pop();
+    (call.resend ? first : others).push(call);
+  }
+  for (CallList* list : {&first, &others}) {
+    while (!list->empty())
+      go_on_with(list->pop());
+  }
+}
+
+void ClientConnection::Impl::go_on_with(Call::Impl& call) {
+  if (!is_up()) {
+    call.sent = false;
+    return start_without_link(call);
+  }
+  switch (renew(call)) {
+    case gss::Renewal::kHere:
+      ++client_counters_.calls_forgotten;
+      return to_engine(call);
+    case gss::Renewal::kBegin:
+    case gss::Renewal::kWait:
+      return forgotten_.push(call);
+    case gss::Renewal::kFailed:
+      end_later(call, call.resend ? CallStatus::kConnectionLost : CallStatus::kAuthError);
+  }
+}
+
+// No call waits any more.
+void ClientConnection::Impl::stop_renewals() {
+  RRDK_ASSERT(forgotten_.empty());
+  for (const std::shared_ptr<Renewing>& renewing : std::exchange(renewals_, {})) {
+    renewing->asker = nullptr;
+    if (renewing->call != nullptr)
+      renewing->call->abandon();
+    renewing->initiator->given_up();
+  }
+  for (const std::weak_ptr<gss::Initiator>& one : std::exchange(asked_, {})) {
+    if (const auto initiator = one.lock())
+      initiator->withdraw(context_waiter_);
+  }
+}
+
+}  // namespace rrdk
