@@ -7,6 +7,8 @@
 // All take turns of 50 ms, for the reason in versions.cc. A ratio is the median of those of
 // neighbours. "of both" compares with a call that takes as long as one with AUTH_SYS and one of
 // Kerberos alone, one after the other.
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -33,6 +35,7 @@ using perf::die;
 using perf::quantile;
 
 constexpr uint64_t kTurnNs = 50'000'000;
+constexpr uint64_t kCallsPerLook = 16;  // at the clock
 constexpr uint32_t kReadBytes = 64 << 10;
 constexpr const char* kTarget = "nfs@localhost";
 enum : uint32_t { kRead = 1 };
@@ -187,6 +190,7 @@ class Requester {
     const uint64_t start = apps::clock_ns();
     until_ = start + kTurnNs;
     in_flight_ = work.window;
+    is_over_ = false;
     for (const auto& one : calls_)
       one->begin();
     while (in_flight_ != 0)
@@ -208,11 +212,9 @@ class Requester {
       if (over.status() != CallStatus::kOk)
         die(std::string("a call ended with ") + to_string(over.status()));
       ++its.ended_;
-      if (its.ended_ % 16 != 0 || apps::clock_ns() < its.until_) {
-        if (!its.is_over_)
-          return begin();
-      }
-      its.is_over_ = --its.in_flight_ != 0;
+      if (its.ended_ % kCallsPerLook == 0 && apps::clock_ns() >= its.until_)
+        its.is_over_ = true;
+      its.is_over_ ? static_cast<void>(--its.in_flight_) : begin();
     }
     Requester& its;
     const Work& work;
@@ -276,28 +278,7 @@ void print(const Work& work, const Kind& kind, const Figures& figures, bool json
               middle(figures.of_sys), middle(figures.of_alone), middle(figures.of_both));
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  uint32_t rounds = 20;
-  bool json = false, shm = false;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view word = argv[i];
-    if (word == "--json") {
-      json = true;
-    } else if (word == "--shm") {
-      shm = true;
-    } else if (word == "--rounds" && i + 1 < argc && std::atoi(argv[i + 1]) > 0) {
-      rounds = static_cast<uint32_t>(std::atoi(argv[++i]));
-    } else {
-      std::fprintf(stderr, "usage: gss_calls [--shm] [--rounds N] [--json]\n");
-      return 2;
-    }
-  }
-  const std::vector<int> cpus = apps::allowed_cpus();
-  if (cpus.size() < 2)
-    die("two CPUs are needed");
-  must(ensure_eal());
+void run(const std::vector<int>& cpus, uint32_t rounds, bool shm, bool json) {
   std::unique_ptr<Memory> memory =
       must(Memory::create({.classes = {{4096, 2048}, {128 << 10, 128}}}));
   std::unique_ptr<Runtime> runtime = must(Runtime::create(*memory, {.idle = IdlePolicy::kBusy}));
@@ -331,4 +312,29 @@ int main(int argc, char** argv) {
     }
     far_end.set(Turn::kCalls);
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  uint32_t rounds = 20;
+  bool json = false, shm = false;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--json") {
+      json = true;
+    } else if (word == "--shm") {
+      shm = true;
+    } else if (word == "--rounds" && i + 1 < argc && std::atoi(argv[i + 1]) > 0) {
+      rounds = static_cast<uint32_t>(std::atoi(argv[++i]));
+    } else {
+      std::fprintf(stderr, "usage: gss_calls [--shm] [--rounds N] [--json]\n");
+      return 2;
+    }
+  }
+  const std::vector<int> cpus = apps::allowed_cpus();
+  if (cpus.size() < 2)
+    die("two CPUs are needed");
+  must(ensure_eal());
+  run(cpus, rounds, shm, json);
 }

@@ -441,7 +441,8 @@ struct Caller::Impl {
   CallStatus ended_status(Call::Impl& call) noexcept;
   // secured.cc: of a call that the server has answered.
   CallStatus open_reply(Call::Impl& call) noexcept;
-  bool waits_for_context(Call::Impl& call, CallStatus status) noexcept;
+  // secured.cc: returns true if the call could not use its context, and waits for another one.
+  bool take_denied(Call::Impl& call, CallStatus status) noexcept;
   void end_extras(Call::Impl& call) noexcept;
   void tell_interceptor(Call::Impl& call) noexcept;
   bool is_bounded() const noexcept {

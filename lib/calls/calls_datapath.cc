@@ -499,7 +499,7 @@ void Caller::Impl::ended(Call::Impl& call) noexcept {
   if (call.status == CallStatus::kConnectionLost && take_back(call)) [[unlikely]]
     return;
   CallStatus status = ended_status(call);
-  if (call.secured && waits_for_context(call, status)) [[unlikely]]
+  if (call.secured && take_denied(call, status)) [[unlikely]]
     return;
   if (call.status == CallStatus::kOk) [[likely]] {
     engine::Requester& requester = carrier_->engine().requester();

@@ -5,7 +5,7 @@
 //   begin_secured       the header, with space for number and checksum
 //   seal                each time that the call is sent: number, checksum, protected arguments
 //   open_reply          the reply's verifier, and its results
-//   waits_for_context   once the server has forgotten the context
+//   take_denied         once the server has forgotten the context
 #include <new>
 #include <span>
 #include <string>
@@ -192,7 +192,7 @@ CallStatus Caller::Impl::open_reply(Call::Impl& call) noexcept {
 }
 
 // Also if seal() could not use the context. The call is left as it was before it was sent.
-bool Caller::Impl::waits_for_context(Call::Impl& call, CallStatus status) noexcept {
+bool Caller::Impl::take_denied(Call::Impl& call, CallStatus status) noexcept {
   const bool was_refused =
       status == CallStatus::kAuthError || status == CallStatus::kConnectionLost;
   const bool was_answered = call.status == CallStatus::kOk;

@@ -383,7 +383,7 @@ struct ClientConnection::Impl final : Caller::Impl,
   bool wait_for_context(Call::Impl& call) noexcept override;
   gss::Renewal renew(Call::Impl& call);
   void note_initiator(const std::shared_ptr<gss::Initiator>& initiator);
-  void ask_kerberos(const std::shared_ptr<Renewing>& renewing, void (*ask)(Renewing&));
+  void ask_kerberos(Renewing& renewing, void (*ask)(Renewing&));
   void go_on_renewing(Renewing& renewing);
   void on_token_answered(Renewing& renewing);
   void end_renewing(Renewing& renewing, const Result<void>& how);

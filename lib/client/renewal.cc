@@ -32,9 +32,12 @@ struct Carrier final : Caller {
 
 }  // namespace
 
-struct ClientConnection::Impl::Renewing {
+struct ClientConnection::Impl::Renewing : std::enable_shared_from_this<Renewing> {
   Renewing(Impl& its, std::shared_ptr<gss::Initiator> initiator_in)
       : asker(&its), initiator(std::move(initiator_in)) {}
+
+  // As shared_from_this(), which could throw.
+  std::shared_ptr<Renewing> held() noexcept { return weak_from_this().lock(); }
 
   Impl* asker;  // used by the core's thread; null: gone
   const std::shared_ptr<gss::Initiator> initiator;
@@ -79,7 +82,7 @@ gss::Renewal ClientConnection::Impl::renew(Call::Impl& call) {
     note_initiator(initiator);
   if (renewal == gss::Renewal::kBegin) {
     renewals_.push_back(std::make_shared<Renewing>(*this, initiator));
-    ask_kerberos(renewals_.back(),
+    ask_kerberos(*renewals_.back(),
                  [](Renewing& its) { its.step = its.context.ask_kdc(*its.initiator); });
   }
   return renewal;
@@ -94,16 +97,16 @@ void ClientConnection::Impl::note_initiator(const std::shared_ptr<gss::Initiator
 }
 
 // On a thread. Then the core goes on.
-void ClientConnection::Impl::ask_kerberos(const std::shared_ptr<Renewing>& renewing,
-                                          void (*ask)(Renewing&)) {
-  auto find = [renewing, ask] { ask(*renewing); };
-  auto then = [renewing, &core = core()] {
-    core.post([renewing] {
-      if (renewing->asker != nullptr)
-        renewing->asker->go_on_renewing(*renewing);
+void ClientConnection::Impl::ask_kerberos(Renewing& renewing, void (*ask)(Renewing&)) {
+  const std::shared_ptr<Renewing> held = renewing.held();
+  auto find = [held, ask] { ask(*held); };
+  auto then = [held, &core = core()] {
+    core.post([held] {
+      if (held->asker != nullptr)
+        held->asker->go_on_renewing(*held);
     });
   };
-  const gss::Initiator& initiator = *renewing->initiator;
+  const gss::Initiator& initiator = *renewing.initiator;
   const Result<void> started =
       runtime.searches.start({.host = initiator.principal + " for " + initiator.target,
                               .is_slow = true,
@@ -111,7 +114,7 @@ void ClientConnection::Impl::ask_kerberos(const std::shared_ptr<Renewing>& renew
                               .then = std::move(then),
                               .began_ns = nullptr});
   if (!started)
-    end_renewing(*renewing, started);
+    end_renewing(renewing, started);
 }
 
 void ClientConnection::Impl::go_on_renewing(Renewing& renewing) {
@@ -141,9 +144,7 @@ void ClientConnection::Impl::go_on_renewing(Renewing& renewing) {
 void ClientConnection::Impl::on_token_answered(Renewing& renewing) {
   if (auto taken = renewing.context.take_reply(*renewing.call); !taken)
     return end_renewing(renewing, taken);
-  const auto is_it = [&](const auto& one) { return one.get() == &renewing; };
-  ask_kerberos(*std::ranges::find_if(renewals_, is_it),
-               [](Renewing& its) { its.step = its.context.check_answer(); });
+  ask_kerberos(renewing, [](Renewing& its) { its.step = its.context.check_answer(); });
 }
 
 // If the connection is at fault, others may have more luck.
@@ -165,13 +166,11 @@ void ClientConnection::Impl::end_renewing(Renewing& renewing, const Result<void>
   drop_renewing(renewing);
 }
 
-// Not here: it may be in the callback of its call.
+// It is destroyed later, since it may be in the callback of its call.
 void ClientConnection::Impl::drop_renewing(Renewing& renewing) {
-  const auto at =
-      std::ranges::find_if(renewals_, [&](const auto& one) { return one.get() == &renewing; });
   renewing.asker = nullptr;
-  post([last = std::move(*at)] {});
-  renewals_.erase(at);
+  post([last = renewing.held()] {});
+  std::erase(renewals_, renewing.held());
 }
 
 // Calls that were sent before go first: the slots of their XIDs may be free still.
@@ -210,15 +209,15 @@ void ClientConnection::Impl::go_on_with(Call::Impl& call) {
 // No call waits any more.
 void ClientConnection::Impl::stop_renewals() {
   RRDK_ASSERT(forgotten_.empty());
+  for (const std::weak_ptr<gss::Initiator>& one : std::exchange(asked_, {})) {
+    if (const auto initiator = one.lock())
+      initiator->withdraw(context_waiter_);
+  }
   for (const std::shared_ptr<Renewing>& renewing : std::exchange(renewals_, {})) {
     renewing->asker = nullptr;
     if (renewing->call != nullptr)
       renewing->call->abandon();
     renewing->initiator->given_up();
-  }
-  for (const std::weak_ptr<gss::Initiator>& one : std::exchange(asked_, {})) {
-    if (const auto initiator = one.lock())
-      initiator->withdraw(context_waiter_);
   }
 }
 

@@ -151,8 +151,8 @@ struct alignas(64) OutgoingCall : CallProgress {
   bool only_short = false;  // never as RDMA_NOMSG: the binding forbids it (EXP-33)
   bool no_ddp = false;      // no item moves in a chunk of its own (SEC-04); no `results`
   // Send under the XID of the last submit(). This engine must have as many credits as the engine of
-  // that submit() and continue its XIDs (continue_xids()). Calls that are sent again should
-  // be submitted before all others: if another call has their slot, they end with kNoMemory.
+  // that submit() and continue its XIDs (continue_xids()). Calls that are sent again should be
+  // submitted before all others: if another call has their slot, they end with kNoMemory.
   bool resend = false;
   // Running the call twice does no harm: it is sent again if the peer names the size that its reply
   // needs.

@@ -21,7 +21,7 @@ namespace rrdk::gss {
 // How a call whose context was forgotten goes on.
 enum class Renewal : uint8_t {
   kHere,   // there is another context
-  kBegin,  // the asker is the first: it tries to establish one, and then calls an outcome
+  kBegin,  // the asker is the first: it tries to establish one, and reports the outcome
   kWait,   // another asker does
   kFailed  // it could not be established, a moment ago
 };
@@ -56,11 +56,10 @@ class Initiator {
   // The context of `forgotten` is of no use any more. With kBegin and kWait, `waiter` is told once
   // there is an outcome, and until then must not end without withdraw().
   Renewal renew(const Session& forgotten, Waiter& waiter);
-  // The outcomes. The second one is not tried again for kPauseNs; after the third one, those that
-  // wait may ask on their own connections.
+  // The outcomes, which the asker reports.
   void renewed(std::shared_ptr<Session> made);
-  void refused();
-  void given_up();
+  void refused();   // by Kerberos or the server: it is not tried again for kPauseNs
+  void given_up();  // its connection is at fault: those that wait may ask on theirs
   void withdraw(Waiter& waiter);
 
   const std::string target;  // the service, as "nfs@host"

@@ -1,5 +1,6 @@
 // Calls over TCP that make security contexts (GssAcceptorOptions::tcp), for callers which make them
-// there and use them over RDMA. A thread of its own serves them; tokens go the way of all others.
+// there and use them over RDMA. A thread of its own serves them; their tokens are queued
+// with all others.
 //
 // The peers are strangers. Each connection has one call at a time, of at most kLongestCall bytes,
 // and kMostMs for all of its calls together. When there are kMostConnections, the one that was made

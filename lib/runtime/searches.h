@@ -19,8 +19,10 @@ class Searches {
   static constexpr uint32_t kMostNames = 8;
 
   struct Search {
-    std::string host;      // that `find` looks up; empty: none
-    bool is_slow = false;  // `find` waits for a server, though `host` is not a host
+    std::string host;  // that `find` looks up; empty: none
+    // `find` waits for a server of another kind: it counts as a name that is resolved, and `host`
+    // only says which searches run one after the other.
+    bool is_slow = false;
     // May block in the resolver, and then outlives everything else: it must own what it uses.
     std::function<void()> find;
     // Called with what it found, but not after stop() was called.

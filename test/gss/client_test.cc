@@ -23,8 +23,14 @@ using loopback::kOnce;
 using loopback::kRead;
 using loopback::kWrite;
 
+using Secured = std::tuple<GssProtection, const char*>;  // the second one is a driver
+
+std::string name_of(const testing::TestParamInfo<Secured>& of) {
+  return std::to_string(static_cast<uint32_t>(std::get<0>(of.param))) + std::get<1>(of.param);
+}
+
 // A World whose server takes callers with the protection of a test only.
-class SecuredCalls : public testing::TestWithParam<std::tuple<GssProtection, const char*>> {
+class SecuredCalls : public testing::TestWithParam<Secured> {
  protected:
   SecuredCalls()
       : acceptor(GssAcceptor::create({.service = "nfs@localhost", .key_table = {}}).value()) {}
@@ -32,19 +38,26 @@ class SecuredCalls : public testing::TestWithParam<std::tuple<GssProtection, con
   void start(const ClientOptions& client_options = {}) {
     ServerOptions options;
     options.gss = acceptor.get();
-    const std::string where = std::get<1>(GetParam());
     ends = std::make_unique<loopback::Ends>(
         loopback::options_for(loopback::Cores::kDedicated), options, client_options,
         std::initializer_list<Service>{
             {.binding = &kBinding, .procedures = loopback::kTable, .accepts = kAcceptGss}},
-        where == "shm" ? "shm:" + loopback::socket_path() : "iwarp://127.0.0.1:0");
+        place());
     connection = ends->client->connect(ends->uri).value();
+    connection->set_credential(establish());
+  }
+  // Where a server may listen.
+  static std::string place() {
+    const std::string driver = std::get<1>(GetParam());
+    return driver == "shm" ? "shm:" + loopback::socket_path() : "iwarp://127.0.0.1:0";
+  }
+  SharedCredential establish() {
     GssContextOptions context;
     context.target = "nfs@localhost";
     context.protection = protection();
     auto made = establish_context(*connection, kBinding, context);
-    ASSERT_TRUE(made) << made.error().message;
-    connection->set_credential(*made);
+    EXPECT_TRUE(made) << made.error().message;
+    return made.value_or(SharedCredential());
   }
   void TearDown() override {
     connection.reset();
@@ -62,10 +75,7 @@ INSTANTIATE_TEST_SUITE_P(Gss, SecuredCalls,
                                                           GssProtection::kIntegrity,
                                                           GssProtection::kPrivacy),
                                           testing::Values("shm", "iwarp")),
-                         [](const auto& of) {
-                           return std::to_string(static_cast<uint32_t>(std::get<0>(of.param))) +
-                                  std::get<1>(of.param);
-                         });
+                         name_of);
 
 // Shows: GSS-VERF-01, GSS-INTEG-01, GSS-PRIV-01, SEC-04, SEC-05, SEC-06
 TEST_P(SecuredCalls, CarryDataOfAllSizes) {
@@ -192,14 +202,9 @@ TEST_P(SecuredCalls, GoOnAfterTheServerHasForgottenTheirContext) {
     return call.submit_and_wait();
   };
   EXPECT_EQ(echo(), CallStatus::kOk);
-  GssContextOptions context;
-  context.target = "nfs@localhost";
-  context.protection = protection();
   std::vector<SharedCredential> others;
   for (int i = 0; i != 2; ++i) {  // the second one makes the acceptor forget one that was used
-    auto made = establish_context(*connection, kBinding, context);
-    ASSERT_TRUE(made) << made.error().message;
-    others.push_back(*made);
+    others.push_back(establish());
     ASSERT_TRUE(call.set_credential(others.back()));
     EXPECT_EQ(echo(), CallStatus::kOk);
   }
@@ -219,13 +224,9 @@ TEST_P(SecuredCalls, GoOnAfterTheServerHasForgottenTheirContext) {
 TEST_P(SecuredCalls, GoOnAfterTheServerWasStartedAgain) {
   start({.reconnect = {.enabled = true, .first_delay_ms = 1}, .retransmit = true});
   auto second = ends->client->connect(ends->uri).value();
-  GssContextOptions context;
-  context.target = "nfs@localhost";
-  context.protection = protection();
-  auto shared = establish_context(*connection, kBinding, context);
-  ASSERT_TRUE(shared) << shared.error().message;
-  connection->set_credential(*shared);
-  second->set_credential(*shared);
+  const SharedCredential shared = establish();
+  connection->set_credential(shared);
+  second->set_credential(shared);
   std::vector<std::unique_ptr<Call>> calls;
   for (int i = 0; i != 20; ++i)
     calls.push_back(std::make_unique<Call>(i % 2 == 0 ? *connection : *second));
@@ -291,7 +292,9 @@ TEST_P(SecuredCalls, AtTheirBoundGetAnotherContext) {
   for (int round = 0; round != 2; ++round) {
     for (int i = 0; i != 4; ++i) {
       calls.push_back(std::make_unique<Call>(*connection));
-      calls.back()->begin(kBinding, loopback::kDeny).put_u32(13);
+      calls.back()
+          ->begin(kBinding, loopback::kDeny)
+          .put_u32(static_cast<uint32_t>(AuthStat::kGssCredProblem));
       if (!calls.back()->submit(nullptr, nullptr))
         calls.pop_back();  // at first there is one credit
     }
@@ -311,18 +314,11 @@ class DeniedCalls : public SecuredCalls {
  protected:
   void begin() {
     start();
-    GssContextOptions context;
-    context.target = "nfs@localhost";
-    context.protection = protection();
-    if (auto made = establish_context(*connection, kBinding, context))
-      alice_ = *made;
+    alice_ = establish();
     server_ = Server::create(*ends->runtime).value();
     ASSERT_TRUE(
         server_->add_service({.binding = &kBinding, .procedures = kSilent, .context = &keeper}));
-    const std::string where = std::get<1>(GetParam());
-    uri_ =
-        server_->listen(where == "shm" ? "shm:" + loopback::socket_path() : "iwarp://127.0.0.1:0")
-            .value();
+    uri_ = server_->listen(place()).value();
   }
   void TearDown() override {
     keeper.release();
@@ -358,10 +354,7 @@ INSTANTIATE_TEST_SUITE_P(Gss, DeniedCalls,
                          testing::Combine(testing::Values(GssProtection::kNone,
                                                           GssProtection::kPrivacy),
                                           testing::Values("shm", "iwarp")),
-                         [](const auto& of) {
-                           return std::to_string(static_cast<uint32_t>(std::get<0>(of.param))) +
-                                  std::get<1>(of.param);
-                         });
+                         name_of);
 
 TEST_P(DeniedCalls, EndLikeAnyThatWait) {
   begin();
@@ -406,12 +399,7 @@ TEST_P(DeniedCalls, DoNotDependOnTheConnectionThatAsks) {
 // key and claims to have run it.
 TEST_P(SecuredCalls, BelieveNoReplyWithoutAVerifier) {
   start();
-  SharedCredential alice;
-  GssContextOptions context;
-  context.target = "nfs@localhost";
-  context.protection = protection();
-  if (auto made = establish_context(*connection, kBinding, context))
-    alice = *made;
+  const SharedCredential alice = establish();
   auto other = Server::create(*ends->runtime).value();
   ASSERT_TRUE(other->add_service({.binding = &kBinding, .procedures = loopback::kTable}));
   auto impostor =

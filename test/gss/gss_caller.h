@@ -115,6 +115,21 @@ class GssCaller {
     return last_.complete();
   }
 
+  // From the reply to the first token, behind its XID.
+  void take_context(Reader& in) {
+    for (const uint32_t word : {1u, 0u, 6u})  // REPLY, MSG_ACCEPTED, RPCSEC_GSS
+      ASSERT_EQ(in.word(), word);
+    const Bytes checksum = in.opaque();
+    ASSERT_EQ(in.word(), 0u) << "SUCCESS";
+    handle = in.opaque();
+    ASSERT_EQ(in.word(), uint32_t{GSS_S_COMPLETE});
+    in.word();
+    window = in.word();
+    ASSERT_TRUE(complete(in.opaque()));
+    EXPECT_TRUE(in.rest().empty());
+    EXPECT_TRUE(context.verify(bytes_of({window}), checksum));
+  }
+
   Words credential(uint32_t used_sequence, Protection protection, const Change& change = {}) const {
     const Words body = Words{change.version, change.control.value_or(0), used_sequence,
                              change.protection.value_or(static_cast<uint32_t>(protection))} +

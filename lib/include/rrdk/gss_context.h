@@ -50,14 +50,16 @@ struct GssContextOptions {
  * 5.3.3.3), and so does this end once all 2^31 numbers are used up. The library then establishes
  * another context for the same principal, by calls on the connection that was denied first; a
  * thread of the Runtime asks Kerberos. Calls that were denied wait for it, and are sent again
- * within their deadlines (Counter::kCallsForgotten); later calls use it from the start. If the
- * server or Kerberos refuses it, a warning says why, and the calls end with kAuthError; a call that
- * is denied a second later tries it again. A call that was sent before, on a connection that was
- * lost, may end with kConnectionLost then, since it may have been run. Contexts are not renewed for
- * a call that has been denied four times, for a connection that is draining, and for a
- * BackwardClient. An attacker who can change messages can turn a reply into such a denial, and so
- * make a call run several times, as he can by ending a connection under a call with
- * set_retransmit().
+ * within their deadlines (Counter::kCallsForgotten). Later calls use it from the start.
+ *
+ * If the server or Kerberos refuses another context, a warning says why, and the calls end with
+ * kAuthError; a call that is denied a second later tries it again. A call that an earlier
+ * connection had carried may end with kConnectionLost instead, since it may have been run. A
+ * context is not renewed for a call that has been denied four times, for a connection that is
+ * draining, and for a BackwardClient.
+ *
+ * A denial has no verifier. An attacker who can change messages can put one in place of a reply,
+ * and so make the server run a call up to four times.
  *
  * A server leaves a call unanswered whose number is too far behind the highest one: it ends with
  * kTimeout, and its credit is lost until the connection ends. Only calls that overtake each other
