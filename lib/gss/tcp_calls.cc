@@ -299,8 +299,10 @@ bool TcpCalls::answer(Connection& connection) {
     connection.accept(AcceptStat::kGarbageArgs);
   else if (verdict == rpc::CallVerdict::kBadVerifier)
     connection.deny(AuthStat::kBadVerf);
-  else if (verdict != rpc::CallVerdict::kOk || (is_gss && !decode(header.credential, credential)))
+  else if (verdict != rpc::CallVerdict::kOk)
     connection.deny(AuthStat::kBadCred);
+  else if (is_gss && !decode(header.credential, credential))
+    connection.deny(denial(credential));
   else if (header.procedure != 0)
     connection.accept(AcceptStat::kProcUnavail);
   else if (is_gss)

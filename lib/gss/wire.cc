@@ -11,17 +11,24 @@ bool decode(const Credential& credential, CredentialBody& to) noexcept {
   credential.body.copy_to(body);
   const Fragment whole[] = {{body, credential.body.size()}};
   Decoder in(whole);
-  const uint32_t version = in.get_u32();
+  to.version = in.get_u32();
   to.control = static_cast<Control>(in.get_u32());
   to.sequence = in.get_u32();
   to.protection = static_cast<Protection>(in.get_u32());
   const ItemView handle = in.get_opaque(kMaxAuthBody);
-  if (!in.at_end() || version != kVersion || to.control > Control::kDestroy)
+  if (!in.at_end() || to.version != kVersion || to.control > Control::kDestroy)
     return false;
   to.handle_length = handle.size();
   if (handle.size() == to.handle.size())
     handle.copy_to(to.handle.data());
   return true;
+}
+
+AuthStat denial(const CredentialBody& refused) noexcept {
+  const bool makes_context =
+      refused.control == Control::kInit || refused.control == Control::kContinueInit;
+  return makes_context && refused.version != kVersion ? AuthStat::kRejectedCred
+                                                      : AuthStat::kBadCred;
 }
 
 bool SequenceWindow::use(uint32_t sequence) noexcept {

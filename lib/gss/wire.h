@@ -29,6 +29,7 @@ using Handle = std::array<std::byte, 16>;
 
 // rpc_gss_cred_vers_1_t.
 struct CredentialBody {
+  uint32_t version = 0;
   Control control = Control::kData;
   uint32_t sequence = 0;
   Protection protection = Protection::kNone;
@@ -38,6 +39,9 @@ struct CredentialBody {
 
 // Returns false unless the body is exactly such a credential, of version 1.
 bool decode(const Credential& credential, CredentialBody& to) noexcept;
+// How a call is denied whose credential is not. A caller that asks for a context of another version
+// is told that from other faults, and may try this one (section 5.1, erratum 4067).
+AuthStat denial(const CredentialBody& refused) noexcept;
 
 // Which sequence numbers have been used. Those that lie further back than the window count as used.
 //

@@ -98,7 +98,7 @@ bool Dispatcher::open_secured(ServedCall& call) noexcept {
 bool Dispatcher::open_with_memory(ServedCall& call) {
   gss::CredentialBody credential;
   if (!gss::decode(call.header.credential, credential)) {
-    deny(call, Refusal::kGssCredential, AuthStat::kBadCred);
+    deny(call, Refusal::kGssCredential, gss::denial(credential));
     return false;
   }
   if (credential.control == gss::Control::kInit ||

@@ -77,7 +77,8 @@ INSTANTIATE_TEST_SUITE_P(Gss, SecuredCalls,
                                           testing::Values("shm", "iwarp")),
                          name_of);
 
-// Shows: GSS-VERF-01, GSS-INTEG-01, GSS-PRIV-01, SEC-04, SEC-05, SEC-06
+// Shows: GSS-VERF-01, GSS-INTEG-01, GSS-PRIV-01, GSS-RDMA-03, GSS-RDMA-04, SEC-04, SEC-05,
+// SEC-06
 TEST_P(SecuredCalls, CarryDataOfAllSizes) {
   start();
   Call call(*connection);
@@ -191,7 +192,7 @@ TEST_P(SecuredCalls, TakeAnotherCredentialBeforeTheFirstArgument) {
 }
 
 // A context that is not known any more costs another one, and no call.
-// Shows: GSS-CTX-01
+// Shows: GSS-CTX-01, GSS-ERR-04
 TEST_P(SecuredCalls, GoOnAfterTheServerHasForgottenTheirContext) {
   acceptor =
       GssAcceptor::create({.service = "nfs@localhost", .key_table = {}, .max_contexts = 1}).value();
@@ -220,7 +221,7 @@ TEST_P(SecuredCalls, GoOnAfterTheServerHasForgottenTheirContext) {
 
 // Two connections have calls in flight when their server ends. The next one has never heard of
 // their context: both wait for one other, and no call fails.
-// Shows: GSS-CTX-01
+// Shows: GSS-CTX-01, GSS-ERR-04
 TEST_P(SecuredCalls, GoOnAfterTheServerWasStartedAgain) {
   start({.reconnect = {.enabled = true, .first_delay_ms = 1}, .retransmit = true});
   auto second = ends->client->connect(ends->uri).value();
@@ -397,6 +398,7 @@ TEST_P(DeniedCalls, DoNotDependOnTheConnectionThatAsks) {
 
 // A server that has no acceptor answers such a call without a verifier, as one would that has no
 // key and claims to have run it.
+// Shows: GSS-DATA-02, GSS-RDMA-05
 TEST_P(SecuredCalls, BelieveNoReplyWithoutAVerifier) {
   start();
   const SharedCredential alice = establish();
@@ -452,6 +454,20 @@ TEST_P(SecuredCalls, ThatAreRefusedAndMadeAgainLeaveTheCoreToOthers) {
   over = true;
   ends->until([&] { return !one.call.in_flight() && !two.call.in_flight(); });
   EXPECT_EQ(one.call.status(), CallStatus::kTooLarge);
+}
+
+// Another context would be denied, too.
+// Shows: GSS-ERR-05
+TEST_P(SecuredCalls, KeepTheirContextIfTheyAreDeniedForAnotherReason) {
+  start();
+  Call call(*connection);
+  for (const AuthStat why : {AuthStat::kBadCred, AuthStat::kRejectedCred, AuthStat::kTooWeak}) {
+    call.begin(kBinding, loopback::kDeny).put_u32(static_cast<uint32_t>(why));
+    EXPECT_EQ(call.submit_and_wait(), CallStatus::kAuthError);
+    EXPECT_EQ(call.auth_stat(), why);
+  }
+  EXPECT_EQ(connection->stats()[Counter::kCallsForgotten], 0u);
+  EXPECT_EQ(acceptor->stats().established, 1u);
 }
 
 TEST_P(SecuredCalls, AreDeniedWithoutTheContext) {

@@ -72,6 +72,7 @@ TEST(Contexts, NameTheirCaller) {
   EXPECT_EQ(tokens.contexts.stats().contexts, 1u);
 }
 
+// Shows: GSS-PRIV-02
 TEST(Contexts, SignAndWrapForEachOther) {
   Tokens tokens;
   GssCaller caller;
@@ -117,6 +118,7 @@ TEST(Contexts, AreRefusedForNonsense) {
   EXPECT_EQ(tokens.contexts.stats().contexts, 0u);
 }
 
+// Shows: GSS-DESTROY-04
 TEST(Contexts, TheOldestMakesSpace) {
   Tokens tokens({.service = {}, .key_table = {}, .max_contexts = 3});
   std::vector<Handle> handles;

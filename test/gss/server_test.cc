@@ -150,7 +150,7 @@ INSTANTIATE_TEST_SUITE_P(Gss, SecuredServer,
                            return std::to_string(static_cast<uint32_t>(of.param));
                          });
 
-// Shows: GSS-INIT-01, GSS-DATA-01, GSS-INTEG-01, GSS-PRIV-01, SEC-03
+// Shows: GSS-INIT-01, GSS-DATA-01, GSS-DATA-04, GSS-INTEG-01, GSS-PRIV-01, GSS-WIN-01, SEC-03
 TEST_P(SecuredServer, AnswersItsCallers) {
   start();
   GssCaller caller;
@@ -172,7 +172,7 @@ TEST_P(SecuredServer, AnswersItsCallers) {
                           opaque(std::as_bytes(std::span(alice)))));
 }
 
-// Shows: SEC-06
+// Shows: SEC-06, GSS-RDMA-04
 TEST_P(SecuredServer, MovesItemsByRdmaUnlessTheBodyIsProtected) {
   start();
   GssCaller caller;
@@ -290,7 +290,7 @@ TEST_P(SecuredServer, BelievesNothingBeforeTheChecksum) {
   EXPECT_TRUE(call(caller, kEcho, text, GetParam()).success());
 }
 
-// Shows: GSS-CRED-02, GSS-CRED-03, GSS-SEQ-03
+// Shows: GSS-CRED-02, GSS-CRED-03, GSS-SEQ-03, GSS-VERS-02, GSS-VERS-03
 TEST_P(SecuredServer, RefusesWrongCredentials) {
   start();
   GssCaller caller;
@@ -300,11 +300,12 @@ TEST_P(SecuredServer, RefusesWrongCredentials) {
     return call(caller, kEcho, text, GetParam(), change).denied(why);
   };
   EXPECT_TRUE(denied({.version = 2}, AuthStat::kBadCred));
-  EXPECT_TRUE(denied({.control = 4}, AuthStat::kBadCred));
+  for (const uint32_t control : {4u, 5u, 6u})  // of versions 2 and 3
+    EXPECT_TRUE(denied({.control = control}, AuthStat::kBadCred));
   EXPECT_TRUE(denied({.behind_credential = {0}}, AuthStat::kBadCred));
   EXPECT_TRUE(denied({.protection = 0}, AuthStat::kBadCred));
   EXPECT_TRUE(denied({.protection = 4}, AuthStat::kBadCred));
-  EXPECT_EQ(counted(Refusal::kGssCredential), 5u);
+  EXPECT_EQ(counted(Refusal::kGssCredential), 7u);
   const Bytes handle = caller.handle;
   for (const Bytes& wrong : {Bytes{}, Bytes(16), Bytes(15), Bytes(300)}) {
     caller.handle = wrong;
@@ -355,13 +356,19 @@ TEST_P(SecuredServer, KeepsContextsWhenConnectionsEnd) {
   EXPECT_EQ(acceptor->stats().established, 1u);
 }
 
-// Shows: GSS-DESTROY-01
+// Shows: GSS-DESTROY-01, GSS-DESTROY-02
 TEST_P(SecuredServer, ForgetsAContextThatItsCallerEnds) {
   start();
   GssCaller caller;
   establish(caller);
   EXPECT_TRUE(call(caller, kEcho, {}, GetParam(), {.control = 3, .bare_body = true})
                   .refused(AcceptStat::kProcUnavail));
+  EXPECT_TRUE(call(caller, 0, {}, GetParam(), {.control = 3, .wrong_header_checksum = true})
+                  .denied(AuthStat::kGssCredProblem));
+  caller.sequence = 1;  // it was used
+  send(caller.message(++xid, 0, {}, GetParam(), {.control = 3}));
+  caller.sequence = 3;
+  EXPECT_TRUE(call(caller, 0, {}, GetParam()).success()) << "the context is there still";
   const Answer gone = call(caller, 0, {}, GetParam(), {.control = 3});
   EXPECT_TRUE(gone.success() && gone.verified);
   EXPECT_TRUE(call(caller, 0, {}, GetParam()).denied(AuthStat::kGssCredProblem));
@@ -370,7 +377,7 @@ TEST_P(SecuredServer, ForgetsAContextThatItsCallerEnds) {
 
 // A repetition comes with a sequence number and a checksum of its own (RFC 2203 section 5.3.3.1),
 // and perhaps with another protection. It is answered with the first results, and not run again.
-// Shows: GSS-RETRY-01
+// Shows: GSS-RETRY-01, GSS-DATA-03
 TEST_P(SecuredServer, KnowsARepeatedCallByItsPrincipal) {
   start();
   GssCaller caller;
@@ -425,8 +432,8 @@ TEST_P(SecuredServer, TakesOnlyWhatItsServiceAccepts) {
   EXPECT_EQ(counted(Refusal::kFlavor), 8u);
 }
 
-// Shows: GSS-INIT-02
 // As Linux's NFS client makes them.
+// Shows: GSS-RDMA-02
 TEST_P(SecuredServer, TakesContextsMadeByTcp) {
   start();
   GssCaller caller;
@@ -439,6 +446,7 @@ TEST_P(SecuredServer, TakesContextsMadeByTcp) {
   EXPECT_EQ(answer.results, text);
 }
 
+// Shows: GSS-INIT-02, GSS-INIT-08
 TEST_F(Secured, RefusesWrongTokens) {
   start();
   const auto result_of = [this] {
@@ -470,11 +478,40 @@ TEST_F(Secured, RefusesWrongTokens) {
   EXPECT_TRUE(take(caller, 0).denied(AuthStat::kGssCredProblem));
   send(Words{++xid, 0, 2, loopback::kBinding.program, loopback::kBinding.version, 0} +
        Words{6, 20, 1, 1, 0, 1, 0} + Words{0, 0} + opaque(token) + Words{0});
-  EXPECT_EQ(take(caller, 0).status, static_cast<uint32_t>(AcceptStat::kGarbageArgs));
+  const Words garbage = {xid, 1, 0, 0, 0, static_cast<uint32_t>(AcceptStat::kGarbageArgs)};
+  EXPECT_EQ(next(), garbage) << "without a verifier";
   EXPECT_EQ(acceptor->stats().contexts, 0u);
   GssCaller good;
   establish(good);
   EXPECT_TRUE(call(good, 0, {}, Protection::kIntegrity).success());
+}
+
+// A caller that knows a later version finds out that it must use this one.
+// Shows: GSS-VERS-01
+TEST_F(Secured, MakesNoContextOfAnotherVersion) {
+  start();
+  GssCaller caller;
+  const Bytes token = caller.begin();
+  for (const uint32_t version : {0u, 2u, 3u}) {
+    send_init(token, {6, 20, version, 1, 0, 1, 0});
+    EXPECT_TRUE(take(caller, 0).denied(AuthStat::kRejectedCred)) << version;
+  }
+  TcpPeer peer(acceptor->tcp_port());
+  peer.call(tcp_call(0, {6, 20, 3, 1, 0, 1, 0}, opaque(token)));
+  EXPECT_EQ(peer.next(), (Words{7, 1, 1, 1, static_cast<uint32_t>(AuthStat::kRejectedCred)}));
+  EXPECT_EQ(acceptor->stats().established, 0u);
+}
+
+// Shows: GSS-CRED-04
+TEST_F(Secured, IgnoresNumberAndServiceOfATokensCall) {
+  start();
+  GssCaller caller;
+  send_init(caller.begin(), {6, 20, 1, 1, kHighestSequence + 1, 99, 0});
+  const Words reply = next();
+  Reader in(reply);
+  EXPECT_EQ(in.word(), xid);
+  caller.take_context(in);
+  EXPECT_TRUE(call(caller, 0, {}, Protection::kIntegrity).success());
 }
 
 // Tokens of one connection that come together: some wait, the others are refused at once.

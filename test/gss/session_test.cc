@@ -66,7 +66,7 @@ class Sessions : public testing::TestWithParam<Protection> {};
 INSTANTIATE_TEST_SUITE_P(Gss, Sessions,
                          testing::Values(Protection::kIntegrity, Protection::kPrivacy));
 
-// Shows: GSS-INIT-01
+// Shows: GSS-INIT-07, GSS-SEQ-05
 TEST(ASession, BelievesTheWindowOnlyIfTheServerHasSignedIt) {
   Contexts ends;
   EXPECT_FALSE(ends.open(kWindow, {}));
@@ -83,7 +83,7 @@ TEST(ASession, BelievesTheWindowOnlyIfTheServerHasSignedIt) {
   }
 }
 
-// Shows: GSS-DATA-01
+// Shows: GSS-DATA-02
 TEST(ASession, BelievesNoReplyToAnotherCall) {
   Contexts ends;
   const auto verifies = [&](const Bytes& sum) {
@@ -96,7 +96,7 @@ TEST(ASession, BelievesNoReplyToAnotherCall) {
   EXPECT_FALSE(verifies(Bytes(kMaxAuthBody + 4)));
 }
 
-// Shows: GSS-INTEG-01, GSS-PRIV-01
+// Shows: GSS-INTEG-01, GSS-INTEG-02, GSS-PRIV-01, GSS-PRIV-02
 TEST_P(Sessions, TakeResultsOnlyAsTheServerHasProtectedThem) {
   Contexts ends(GetParam());
   const Words right = {kUsed, 1, 2, 3};

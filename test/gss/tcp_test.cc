@@ -78,7 +78,7 @@ TEST_F(Tcp, ServesNothingElse) {
   EXPECT_EQ(answer(tcp_call(1, kNothing)), (Words{7, 1, 0, 0, 0, 3})) << "PROC_UNAVAIL";
   EXPECT_EQ(answer({7, 0, 3, 100003, 3, 0, 0, 0, 0, 0}), (Words{7, 1, 1, 0, 2, 2}));
   EXPECT_EQ(answer({7, 0, 2, 100003}), (Words{7, 1, 0, 0, 0, 4})) << "GARBAGE_ARGS";
-  EXPECT_EQ(answer(tcp_call(0, {6, 20, 2, 1, 0, 1, 0})), denied(AuthStat::kBadCred));
+  EXPECT_EQ(answer(tcp_call(0, {6, 20, 2, 1, 0, 1, 0})), denied(AuthStat::kRejectedCred));
   EXPECT_EQ(answer(tcp_call(0, {6, 24, 1, 1, 0, 1, 1, 0}, {0})), denied(AuthStat::kBadCred));
   EXPECT_EQ(answer(tcp_call(0, {6, 20, 1, 2, 0, 1, 0}, {0})), denied(AuthStat::kGssCredProblem));
   const Words unknown = {6, 36, 1, 2, 0, 1, 16, 1, 2, 3, 4};

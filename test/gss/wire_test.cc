@@ -40,7 +40,7 @@ TEST(Credentials, AreReadOnlyIfTheyAreWhole) {
   EXPECT_FALSE(decodes({1, 0, 7, 1, 0xffffffff}, body)) << "an enormous length";
 }
 
-// Shows: GSS-SEQ-01
+// Shows: GSS-SEQ-01, GSS-SEQ-04
 TEST(Window, TakesEachNumberOnce) {
   SequenceWindow window;
   EXPECT_TRUE(window.use(0));
@@ -56,6 +56,7 @@ TEST(Window, TakesEachNumberOnce) {
 }
 
 // A number that shares its bit with one that has left the window is new.
+// Shows: GSS-SEQ-01, GSS-SEQ-04
 TEST(Window, AgreesWithASet) {
   std::mt19937_64 random(rrdk::test::run_seed());
   SequenceWindow window;
