@@ -41,6 +41,7 @@ test_packages=(
   bpftrace                     # scripts/rrdk-trace.py
   prometheus                   # scripts/prometheus
   krb5-kdc krb5-admin-server krb5-user  # test/gss: a realm of the tests' own
+  python3-gssapi               # test/gss/gss_peer.py
   valgrind                     # scripts/call-path.py, call-cost.py
 )
 peer_packages=(
