@@ -22,6 +22,7 @@ PARTS = {
     "Calls": ("rrdk_call", "make calls"),
     "Interceptors": ("rrdk_interceptor", "functions before and after each call"),
     "Clients": ("rrdk_client", "connect to servers"),
+    "Kerberos": ("rrdk_gss_acceptor", "verify Kerberos at a server"),
     "Servers": ("rrdk_server", "serve RPC programs"),
     "Answering": ("rrdk_server_call", "answer calls"),
     "The other direction": ("rrdk_backward_client", "calls of a server to its clients"),

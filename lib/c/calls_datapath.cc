@@ -338,6 +338,18 @@ bool rrdk_server_call_auth_sys(const rrdk_server_call* call, rrdk_auth_sys* iden
   return true;
 }
 
+bool rrdk_server_call_security(const rrdk_server_call* call, rrdk_call_security* security) {
+  Borrowed known(call);
+  if (!known)
+    return false;
+  const CallSecurity found = known->security();
+  return c::copy_out({.size = sizeof *security,
+                      .flavor = static_cast<uint32_t>(found.flavor),
+                      .protection = static_cast<rrdk_gss_protection>(found.protection),
+                      .principal = found.principal.empty() ? "" : found.principal.data()},
+                     security);
+}
+
 rrdk_server_connection* rrdk_server_call_connection(const rrdk_server_call* call) {
   const auto* const known = c::find(call);
   return known != nullptr ? c::handle_of(*known->dispatcher) : nullptr;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "rrdk/client.h"
+#include "rrdk/gss.h"
 #include "rrdk/rrdk.h"
 #include "rrdk/server.h"
 #include "service/dispatcher.h"
@@ -63,6 +64,7 @@ struct rrdk_program : rrdk::Binding {
   std::vector<rrdk::ProcedureBinding> bindings;
   std::vector<rrdk::Procedure> served;  // those with handlers, in ascending order
   std::vector<rrdk_handler> handlers;   // the handlers of these
+  rrdk::Acceptance accepts = rrdk::kAcceptAny;
 };
 
 namespace rrdk::c {
@@ -115,6 +117,7 @@ Encoder* object_type(rrdk_encoder*);
 Decoder* object_type(rrdk_decoder*);
 Caller* object_type(rrdk_caller*);
 Client* object_type(rrdk_client*);
+GssAcceptor* object_type(rrdk_gss_acceptor*);
 rrdk_memory* handle_type(Memory*);
 rrdk_buffer* handle_type(mem::BufferSlot*);
 rrdk_registered_memory* handle_type(RegisteredMemory*);
@@ -123,6 +126,7 @@ rrdk_encoder* handle_type(Encoder*);
 rrdk_decoder* handle_type(Decoder*);
 rrdk_caller* handle_type(Caller*);
 rrdk_client* handle_type(Client*);
+rrdk_gss_acceptor* handle_type(GssAcceptor*);
 
 template <typename Handle>
 auto* behind(Handle* handle) noexcept {  // may be null
@@ -228,8 +232,14 @@ template <>
 inline constexpr std::array<size_t, 1> kFormerSizes<rrdk_client_options> = {
     offsetof(rrdk_client_options, max_queued)};
 template <>
-inline constexpr std::array<size_t, 2> kFormerSizes<rrdk_server_options> = {
-    160, offsetof(rrdk_server_options, backward_max_queued)};
+inline constexpr std::array<size_t, 3> kFormerSizes<rrdk_server_options> = {
+    160, offsetof(rrdk_server_options, backward_max_queued), offsetof(rrdk_server_options, gss)};
+template <>
+inline constexpr std::array<size_t, 1> kFormerSizes<rrdk_program_options> = {
+    offsetof(rrdk_program_options, accepts)};
+template <>
+inline constexpr std::array<size_t, 1> kFormerSizes<rrdk_procedure> = {
+    offsetof(rrdk_procedure, accepts)};
 template <>
 inline constexpr std::array<size_t, 1> kFormerSizes<rrdk_connection_info> = {272};
 

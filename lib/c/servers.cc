@@ -17,7 +17,8 @@ constexpr rrdk_program_options kNoProgram = {.size = sizeof(rrdk_program_options
                                              .name = nullptr,
                                              .procedures = nullptr,
                                              .num_procedures = 0,
-                                             .chunk_breach_is_transport_error = false};
+                                             .chunk_breach_is_transport_error = false,
+                                             .accepts = RRDK_ACCEPTS_ANY};
 
 // Reads an entry of an array whose entries have the size that the program knows.
 rrdk_procedure procedure_at(const rrdk_program_options& options, size_t i) noexcept {
@@ -27,6 +28,15 @@ rrdk_procedure procedure_at(const rrdk_program_options& options, size_t i) noexc
               options.procedure_size);
   return procedure;
 }
+
+// A bit of a later release must not be dropped: it may be all that a program takes.
+bool knows_callers(uint64_t accepts) noexcept {
+  constexpr uint64_t all = kAcceptNone | kAcceptSys | kAcceptGss;
+  return (accepts & ~all) == 0;
+}
+static_assert(RRDK_ACCEPTS_NONE == kAcceptNone && RRDK_ACCEPTS_SYS == kAcceptSys &&
+              RRDK_ACCEPTS_AUTHENTIC == kAcceptAuthentic && RRDK_ACCEPTS_GSS == kAcceptGss &&
+              RRDK_ACCEPTS_INTEGRITY == kAcceptIntegrity && RRDK_ACCEPTS_PRIVACY == kAcceptPrivacy);
 
 Result<void> check_options(const rrdk_program_options& o) {
   if (o.name == nullptr || (o.procedures == nullptr && o.num_procedures != 0))
@@ -39,6 +49,8 @@ Result<void> check_options(const rrdk_program_options& o) {
     return fail(Errc::kInvalidArgument,
                 "rrdk_program_options::procedure_size is not sizeof (rrdk_procedure): use "
                 "RRDK_PROGRAM()");
+  if (!knows_callers(o.accepts))
+    return tl::unexpected(unknown("rrdk_program_options::accepts"));
   return {};
 }
 
@@ -55,7 +67,8 @@ void add(rrdk_program& program, const rrdk_procedure& p) {
                             .handler = enter,
                             .dispatch = p.worker ? Dispatch::kWorker : Dispatch::kInline,
                             .idempotent = !p.not_idempotent,
-                            .context = p.context});
+                            .context = p.context,
+                            .accepts = static_cast<Acceptance>(p.accepts)});
   program.handlers.push_back(p.handler);
 }
 
@@ -69,12 +82,16 @@ Result<std::unique_ptr<rrdk_program>> make(const rrdk_program_options* given) {
     return tl::unexpected(right.error());
   auto program = std::make_unique<rrdk_program>();
   program->name_text = o.name;
+  program->accepts = static_cast<Acceptance>(o.accepts);
   program->procedure_names.reserve(o.num_procedures);  // the bindings point to the names
   for (size_t i = 0; i < o.num_procedures; ++i) {
     const rrdk_procedure procedure = procedure_at(o, i);
     if (procedure.name == nullptr)
       return fail(Errc::kInvalidArgument, program->name_text + ": procedure " +
                                               std::to_string(procedure.number) + " has no name");
+    if (!knows_callers(procedure.accepts))
+      return tl::unexpected(unknown(
+          (program->name_text + ": " + procedure.name + ": rrdk_procedure::accepts").c_str()));
     program->procedure_names.emplace_back(procedure.name);
     add(*program, procedure);
   }
@@ -131,7 +148,10 @@ const CallInterceptor* interceptor_of(const rrdk_call_interceptor& given) {
 
 Service service_of(const rrdk_program& program, void* context) noexcept {
   program.note_use();
-  return {.binding = &program, .procedures = program.served, .context = context};
+  return {.binding = &program,
+          .procedures = program.served,
+          .context = context,
+          .accepts = program.accepts};
 }
 
 namespace {
@@ -175,7 +195,8 @@ rrdk_server_options server_defaults() {
           .replay_run_unprotected = d.replay.run_unprotected,
           .backward_max_queued = d.backward_max_queued,
           .interceptor = {},
-          .backward_interceptor = {}};
+          .backward_interceptor = {},
+          .gss = nullptr};
 }
 
 Result<void> ask_on_open(ServerConnection& connection, void* argument) {
@@ -234,7 +255,40 @@ ServerOptions options_of(const rrdk_server_options& o, rrdk_server& server) {
                        .backward_chunks = o.backward_chunks},
           .backward_max_queued = o.backward_max_queued,
           .interceptor = interceptor_of(o.interceptor),
-          .backward_interceptor = interceptor_of(o.backward_interceptor)};
+          .backward_interceptor = interceptor_of(o.backward_interceptor),
+          .gss = behind(o.gss)};
+}
+
+rrdk_gss_acceptor_options acceptor_defaults() {
+  const GssAcceptorOptions d;
+  return {.size = sizeof(rrdk_gss_acceptor_options),
+          .service = nullptr,
+          .key_table = nullptr,
+          .max_contexts = d.max_contexts,
+          .max_unfinished = d.max_unfinished,
+          .max_protected_bytes = d.max_protected_bytes,
+          .tcp = nullptr};
+}
+
+GssAcceptorOptions options_of(const rrdk_gss_acceptor_options& o) {
+  const auto text = [](const char* given) { return std::string(given != nullptr ? given : ""); };
+  return {.service = text(o.service),
+          .key_table = text(o.key_table),
+          .max_contexts = o.max_contexts,
+          .max_unfinished = o.max_unfinished,
+          .max_protected_bytes = o.max_protected_bytes,
+          .tcp = text(o.tcp)};
+}
+
+rrdk_gss_acceptor_stats stats_of(const GssAcceptorStats& s) noexcept {
+  return {.size = sizeof(rrdk_gss_acceptor_stats),
+          .contexts = s.contexts,
+          .established = s.established,
+          .refused = s.refused,
+          .expired = s.expired,
+          .evicted = s.evicted,
+          .destroyed = s.destroyed,
+          .tcp_refused = s.tcp_refused};
 }
 
 rrdk_server_limits limits_of(const ServerLimits& l) {
@@ -284,6 +338,33 @@ void rrdk_program_destroy(rrdk_program* program) {
     delete program;
 }
 using c::of;
+
+void rrdk_gss_acceptor_options_init(rrdk_gss_acceptor_options* options, size_t size) {
+  c::copy_defaults(c::acceptor_defaults(), options, size);
+}
+
+rrdk_errc rrdk_gss_acceptor_create(const rrdk_gss_acceptor_options* options,
+                                   rrdk_gss_acceptor** acceptor, rrdk_error* error) {
+  if (c::lacks(acceptor, {}, error))
+    return RRDK_E_INVALID_ARGUMENT;
+  rrdk_gss_acceptor_options all = c::acceptor_defaults();
+  if (auto known = c::copy_in(options, all, "rrdk_gss_acceptor_options"); !known)
+    return c::tell(known.error(), error);
+  return c::give(GssAcceptor::create(c::options_of(all)), acceptor, error);
+}
+
+void rrdk_gss_acceptor_destroy(rrdk_gss_acceptor* acceptor) {
+  delete c::behind(acceptor);
+}
+
+bool rrdk_gss_acceptor_get_stats(const rrdk_gss_acceptor* acceptor,
+                                 rrdk_gss_acceptor_stats* stats) {
+  return acceptor != nullptr && c::copy_out(c::stats_of(of(acceptor).stats()), stats);
+}
+
+uint16_t rrdk_gss_acceptor_tcp_port(const rrdk_gss_acceptor* acceptor) {
+  return acceptor != nullptr ? of(acceptor).tcp_port() : 0;
+}
 
 void rrdk_server_options_init(rrdk_server_options* options, size_t size) {
   c::copy_defaults(c::server_defaults(), options, size);

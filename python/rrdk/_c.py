@@ -11,7 +11,7 @@ import enum
 import os
 import types
 from ctypes import (CFUNCTYPE, POINTER, Structure, byref, c_bool, c_char, c_char_p, c_int, c_int32, c_size_t, c_uint8,
-                    c_uint32, c_uint64, c_void_p)
+                    c_uint16, c_uint32, c_uint64, c_void_p)
 
 Handle = c_void_p
 Enum = c_int
@@ -121,6 +121,18 @@ class Protection(enum.IntEnum):
     PRIVACY = 3
 
 
+class Acceptance(enum.IntFlag):
+    """Which callers a program or a procedure takes, combined by | (rrdk/gss.h). ANY: any flavour; of a procedure, what
+    its program takes. AUTHENTIC, INTEGRITY and PRIVACY are what NFS calls krb5, krb5i and krb5p; GSS is all three."""
+    ANY = 0
+    NONE = 1
+    SYS = 2
+    AUTHENTIC = 4
+    INTEGRITY = 8
+    PRIVACY = 16
+    GSS = 28
+
+
 class State(enum.IntEnum):
     """The states of a connection (rrdk/client.h)."""
     CONNECTING = 0
@@ -142,7 +154,8 @@ class EndedBy(enum.IntEnum):
 # The enumerations above, with the prefix that their values have in the header.
 ENUMS = {ErrorCode: "RRDK_E_", CallStatus: "RRDK_CALL_", AcceptStat: "RRDK_ACCEPT_", AuthStat: "RRDK_AUTH_",
          LogLevel: "RRDK_LOG_", Hugepages: "RRDK_HUGEPAGES_", IdlePolicy: "RRDK_IDLE_", Version: "RRDK_RPC_RDMA_",
-         Draft: "RRDK_", State: "RRDK_", EndedBy: "RRDK_ENDED_BY_", Protection: "RRDK_GSS_"}
+         Draft: "RRDK_", State: "RRDK_", EndedBy: "RRDK_ENDED_BY_", Protection: "RRDK_GSS_",
+         Acceptance: "RRDK_ACCEPTS_"}
 DDP_NO, DDP_ELIGIBLE = 0, 1
 OTHER_PROCEDURES = 0xffffffff
 NO_ID = 0xffffffff
@@ -184,11 +197,11 @@ OnClose = CFUNCTYPE(None, Handle, POINTER(ErrorText), c_void_p)
 Procedure = _structure(
     "rrdk_procedure", ("number", c_uint32), ("name", c_char_p), ("handler", OnCall), ("context", c_void_p),
     *_same(c_bool, "worker", "not_idempotent", "no_long_calls"), *_same(c_uint8, "eligible_args", "eligible_results"),
-    ("fixed_results", c_uint32))
+    ("fixed_results", c_uint32), ("accepts", c_uint64))
 ProgramOptions = _structure(
     "rrdk_program_options", *_same(c_size_t, "size", "procedure_size"), *_same(c_uint32, "program", "version"),
     ("name", c_char_p), ("procedures", POINTER(Procedure)), ("num_procedures", c_size_t),
-    ("chunk_breach_is_transport_error", c_bool))
+    ("chunk_breach_is_transport_error", c_bool), ("accepts", c_uint64))
 AuthSysOptions = _structure("rrdk_auth_sys", *_same(c_uint32, "stamp", "uid", "gid", "num_gids"),
                             ("gids", c_uint32 * 16), ("machine_name", c_char * 256))
 ConnectionInfo = _structure(
@@ -213,6 +226,14 @@ ClientOptions = _structure(
     ("retransmit", c_bool), *_same(c_uint32, "keepalive_ms", "keepalive_patience"), ("keepalive_program", Handle),
     ("backward_credits", c_uint32), ("backward_chunks", c_bool), ("max_backward_chunk_bytes", c_uint64),
     ("max_queued", c_uint32), ("interceptor", Interceptor), ("service_interceptor", Interceptor))
+GssAcceptorOptions = _structure(
+    "rrdk_gss_acceptor_options", ("size", c_size_t), *_same(c_char_p, "service", "key_table"),
+    *_same(c_uint32, "max_contexts", "max_unfinished", "max_protected_bytes"), ("tcp", c_char_p))
+GssAcceptorStats = _structure(
+    "rrdk_gss_acceptor_stats", ("size", c_size_t),
+    *_same(c_uint64, "contexts", "established", "refused", "expired", "evicted", "destroyed", "tcp_refused"))
+CallSecurity = _structure("rrdk_call_security", ("size", c_size_t), ("flavor", c_uint32), ("protection", Enum),
+                          ("principal", c_char_p))
 ConnectOptions = _structure("rrdk_connect_options", ("size", c_size_t), ("core", c_int), ("on_state", OnState),
                             ("argument", c_void_p))
 ServerOptions = _structure(
@@ -227,14 +248,14 @@ ServerOptions = _structure(
     ("replay_always", c_bool), ("replay_total_bytes", c_uint64), ("on_open", OnOpen), ("on_close", OnClose),
     ("connection_argument", c_void_p), ("replay_min_window_ms", c_uint32), ("replay_ipv4_prefix", c_uint8),
     ("replay_run_unprotected", c_bool), ("backward_max_queued", c_uint32), ("interceptor", Interceptor),
-    ("backward_interceptor", Interceptor))
+    ("backward_interceptor", Interceptor), ("gss", Handle))
 ServerLimits = _structure(
     "rrdk_server_limits", ("size", c_size_t),
     *_same(c_uint32, "max_connections", "max_connections_per_client", "first_call_timeout_ms", "idle_timeout_ms",
            "send_timeout_ms"))
 STRUCTURES = (ErrorText, Span, View, SizeClass, MemoryOptions, RuntimeOptions, CaptureOptions, CaptureCounts, Procedure,
               ProgramOptions, AuthSysOptions, ConnectionInfo, TransportError, ClientOptions, ConnectOptions,
-              ServerOptions, ServerLimits)
+              ServerOptions, ServerLimits, GssAcceptorOptions, GssAcceptorStats, CallSecurity)
 OnConnection = CFUNCTYPE(None, POINTER(ConnectionInfo), c_void_p)
 
 _Error = POINTER(ErrorText)
@@ -307,6 +328,11 @@ FUNCTIONS = {
     "call_submit_and_wait": (Enum, Handle),
     "call_destroy": (None, Handle),
 
+    "gss_acceptor_options_init": (None, POINTER(GssAcceptorOptions), c_size_t),
+    "gss_acceptor_create": (Enum, POINTER(GssAcceptorOptions), _Made, _Error),
+    "gss_acceptor_destroy": (None, Handle),
+    "gss_acceptor_get_stats": (c_bool, Handle, POINTER(GssAcceptorStats)),
+    "gss_acceptor_tcp_port": (c_uint16, Handle),
     "server_options_init": (None, POINTER(ServerOptions), c_size_t),
     "server_create": (Enum, Handle, POINTER(ServerOptions), _Made, _Error),
     "server_destroy": (None, Handle),
@@ -388,6 +414,7 @@ HELD = {
     "server_call_auth_flavor": (c_uint32, Handle),
     "server_call_credential": (View, Handle),
     "server_call_auth_sys": (c_bool, Handle, POINTER(AuthSysOptions)),
+    "server_call_security": (c_bool, Handle, POINTER(CallSecurity)),
     "server_call_connection": (Handle, Handle),
     "server_call_args": (Handle, Handle),
     "server_call_results": (Handle, Handle),

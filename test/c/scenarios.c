@@ -708,6 +708,8 @@ static const char* answered_is_empty(struct world* w, rrdk_server_call* call) {
   CHECK(rrdk_server_call_version(call) == 0 && rrdk_server_call_procedure(call) == 0);
   CHECK(rrdk_server_call_auth_flavor(call) == 0 && rrdk_server_call_credential(call).length == 0);
   CHECK(!rrdk_server_call_auth_sys(call, &identity));
+  rrdk_call_security security = {.size = sizeof security};
+  CHECK(!rrdk_server_call_security(call, &security));
   CHECK(rrdk_server_call_connection(call) == NULL);
   CHECK(rrdk_server_call_result_buffer(call, 1) == NULL);
   CHECK(!rrdk_server_call_receive_sizes(call, &sizes));
@@ -1277,6 +1279,187 @@ const char* credentials(const char* uri) {
   return end_world(&w);
 }
 
+/* ---- Kerberos, in the realm of test/gss/realm.py ---- */
+
+enum { NAME = 1, OPEN, SECRET };
+
+/* What the handler was told of its caller. */
+struct caller {
+  uint32_t flavor;
+  rrdk_gss_protection protection;
+  char principal[100];
+  int runs;
+};
+
+static void note_caller(rrdk_server_call* call, void* context) {
+  struct caller* caller = context;
+  rrdk_call_security security = {.size = 1};
+  const bool is_refused = !rrdk_server_call_security(call, &security) && security.size == 1;
+  security.size = sizeof security;
+  if (!is_refused || !rrdk_server_call_security(call, &security)) {
+    rrdk_server_call_reject(call, RRDK_ACCEPT_SYSTEM_ERR);
+    return;
+  }
+  ++caller->runs;
+  caller->flavor = security.flavor;
+  caller->protection = security.protection;
+  snprintf(caller->principal, sizeof caller->principal, "%s", security.principal);
+  rrdk_server_call_reply(call);
+}
+
+static const rrdk_procedure kSecured[] = {
+    {.number = NAME, .name = "NAME", .handler = note_caller},
+    {.number = OPEN,
+     .name = "OPEN",
+     .handler = note_caller,
+     .accepts = RRDK_ACCEPTS_NONE | RRDK_ACCEPTS_SYS},
+    {.number = SECRET, .name = "SECRET", .handler = note_caller, .accepts = RRDK_ACCEPTS_PRIVACY}};
+
+/* A server that demands krb5i or better. */
+static const char* begin_secured(struct world* w, const char* uri, struct caller* caller,
+                                 rrdk_gss_acceptor** acceptor) {
+  BEGIN(begin_memory(w));
+  rrdk_gss_acceptor_options keys;
+  rrdk_gss_acceptor_options_init(&keys, sizeof keys);
+  keys.service = "nfs@localhost";
+  keys.tcp = "127.0.0.1:0";
+  CHECK_OK(rrdk_gss_acceptor_create(&keys, acceptor, &error));
+  rrdk_server_options options;
+  rrdk_server_options_init(&options, sizeof options);
+  options.gss = *acceptor;
+  rrdk_program_options program = RRDK_PROGRAM(PROGRAM, 1, "secured", kSecured);
+  program.accepts = RRDK_ACCEPTS_INTEGRITY | RRDK_ACCEPTS_PRIVACY;
+  CHECK_OK(rrdk_program_create(&program, &w->program, &error));
+  CHECK_OK(rrdk_server_create(w->runtime, &options, &w->server, &error));
+  CHECK_OK(rrdk_server_add_service(w->server, w->program, caller, &error));
+  CHECK_OK(rrdk_server_listen(w->server, uri, w->uri, sizeof w->uri, &error));
+  CHECK_OK(rrdk_client_create(w->runtime, NULL, &w->client, &error));
+  CHECK_OK(rrdk_connect(w->client, w->uri, NULL, &w->connection, &error));
+  w->call = rrdk_call_create(rrdk_connection_caller(w->connection));
+  CHECK(w->call != NULL);
+  return NULL;
+}
+
+static bool is_taken(struct world* w, uint32_t procedure) {
+  rrdk_call_begin(w->call, w->program, procedure);
+  return run(w) == RRDK_CALL_OK;
+}
+
+static bool is_too_weak(struct world* w, uint32_t procedure) {
+  rrdk_call_begin(w->call, w->program, procedure);
+  return run(w) == RRDK_CALL_AUTH_ERROR && rrdk_call_auth_stat(w->call) == RRDK_AUTH_TOOWEAK;
+}
+
+static const char* use_context(struct world* w, rrdk_gss_protection protection) {
+  rrdk_credential* alice = NULL;
+  CHECK_OK(rrdk_credential_create_gss(rrdk_connection_caller(w->connection), w->program,
+                                      "nfs@localhost", protection, NULL, &alice, &error));
+  rrdk_caller_set_credential(rrdk_connection_caller(w->connection), alice);
+  rrdk_credential_destroy(alice);
+  return NULL;
+}
+
+static const char* what_an_acceptor_tells(const rrdk_gss_acceptor* acceptor) {
+  rrdk_gss_acceptor_stats stats = {.size = 5};
+  CHECK(!rrdk_gss_acceptor_get_stats(acceptor, &stats) && stats.established == 0);
+  stats.size = sizeof stats;
+  CHECK(rrdk_gss_acceptor_get_stats(acceptor, &stats));
+  CHECK(stats.contexts == 3 && stats.established == 3 && stats.refused == 0);
+  CHECK(stats.expired == 0 && stats.evicted == 0 && stats.destroyed == 0);
+  CHECK(stats.tcp_refused == 0);
+  CHECK(rrdk_gss_acceptor_tcp_port(acceptor) != 0);
+  CHECK(!rrdk_gss_acceptor_get_stats(NULL, &stats) && rrdk_gss_acceptor_tcp_port(NULL) == 0);
+  return NULL;
+}
+
+const char* a_server_that_demands_kerberos(const char* uri) {
+  struct world w;
+  struct caller caller = {0};
+  rrdk_gss_acceptor* acceptor;
+  BEGIN(begin_secured(&w, uri, &caller, &acceptor));
+  char alice[100];
+  snprintf(alice, sizeof alice, "alice@%s", getenv("RRDK_TEST_REALM"));
+  const rrdk_auth_sys root = {.uid = 0};
+  rrdk_caller* const own = rrdk_connection_caller(w.connection);
+  CHECK(is_taken(&w, NULLPROC) && is_too_weak(&w, NAME) && is_too_weak(&w, SECRET));
+  CHECK_OK(rrdk_caller_set_auth_sys(own, &root, &error));
+  CHECK(is_too_weak(&w, NAME) && is_too_weak(&w, SECRET));
+  CHECK(caller.runs == 0 && is_taken(&w, OPEN) && caller.flavor == 1);
+  CHECK(caller.protection == RRDK_GSS_NONE && caller.principal[0] == '\0');
+  BEGIN(use_context(&w, RRDK_GSS_NONE));
+  CHECK(is_too_weak(&w, NAME) && is_too_weak(&w, OPEN) && is_taken(&w, NULLPROC));
+  CHECK(caller.runs == 1);
+  BEGIN(use_context(&w, RRDK_GSS_INTEGRITY));
+  CHECK(is_taken(&w, NAME) && caller.flavor == 6 && caller.protection == RRDK_GSS_INTEGRITY);
+  CHECK(strcmp(caller.principal, alice) == 0);
+  CHECK(is_too_weak(&w, SECRET) && is_too_weak(&w, OPEN));
+  BEGIN(use_context(&w, RRDK_GSS_PRIVACY));
+  CHECK(is_taken(&w, SECRET) && caller.protection == RRDK_GSS_PRIVACY);
+  CHECK(is_taken(&w, NAME) && strcmp(caller.principal, alice) == 0);
+  BEGIN(what_an_acceptor_tells(acceptor));
+  BEGIN(end_world(&w));
+  rrdk_gss_acceptor_destroy(acceptor);
+  return NULL;
+}
+
+static rrdk_errc make_acceptor(const rrdk_gss_acceptor_options* options) {
+  rrdk_gss_acceptor* acceptor = (rrdk_gss_acceptor*)failure;
+  const rrdk_errc code = rrdk_gss_acceptor_create(options, &acceptor, &error);
+  if (code == RRDK_OK)
+    rrdk_gss_acceptor_destroy(acceptor);
+  return acceptor != NULL && code != RRDK_OK ? RRDK_OK : code;
+}
+
+const char* acceptors_that_cannot_be_made(void) {
+  struct {
+    rrdk_gss_acceptor_options options;
+    uint64_t more;
+  } later;
+  rrdk_gss_acceptor_options_init(&later.options, sizeof later);
+  CHECK(make_acceptor(&later.options) == RRDK_E_UNSUPPORTED);
+  CHECK(rrdk_gss_acceptor_create(NULL, NULL, &error) == RRDK_E_INVALID_ARGUMENT);
+  rrdk_gss_acceptor_options usual, odd;
+  rrdk_gss_acceptor_options_init(&usual, sizeof usual);
+  CHECK(usual.max_contexts == 4096 && usual.max_unfinished == 64 && usual.tcp == NULL);
+  CHECK(make_acceptor(&usual) == RRDK_OK && make_acceptor(NULL) == RRDK_OK);
+  odd = usual;
+  odd.size = 3;
+  CHECK(make_acceptor(&odd) == RRDK_E_INVALID_ARGUMENT);
+  CHECK(strstr(error.message, "rrdk_gss_acceptor_options::size is 3") != NULL);
+  odd = usual;
+  odd.max_contexts = 0;
+  CHECK(make_acceptor(&odd) == RRDK_E_INVALID_ARGUMENT);
+  odd = usual;
+  odd.max_unfinished = 0;
+  CHECK(make_acceptor(&odd) == RRDK_E_INVALID_ARGUMENT);
+  odd = usual;
+  odd.max_protected_bytes = 1023;
+  CHECK(make_acceptor(&odd) == RRDK_E_INVALID_ARGUMENT);
+  CHECK(strstr(error.message, "max_protected_bytes") != NULL);
+  odd = usual;
+  odd.key_table = "/nonexistent/keys";
+  CHECK(make_acceptor(&odd) == RRDK_E_NOT_FOUND);
+  CHECK(strstr(error.message, "/nonexistent/keys") != NULL);
+  odd = usual;
+  odd.service = "other@localhost";
+  CHECK(make_acceptor(&odd) == RRDK_E_NOT_FOUND);
+  CHECK(strstr(error.message, "'other@localhost'") != NULL);
+  odd = usual;
+  odd.tcp = "localhost:2049";
+  CHECK(make_acceptor(&odd) == RRDK_E_INVALID_ARGUMENT);
+  usual.tcp = "127.0.0.1:0";
+  rrdk_gss_acceptor* first;
+  CHECK_OK(rrdk_gss_acceptor_create(&usual, &first, &error));
+  char taken[40];
+  snprintf(taken, sizeof taken, "127.0.0.1:%d", rrdk_gss_acceptor_tcp_port(first));
+  usual.tcp = taken;
+  CHECK(make_acceptor(&usual) == RRDK_E_ADDRESS_IN_USE);
+  rrdk_gss_acceptor_destroy(first);
+  CHECK(make_acceptor(&usual) == RRDK_OK);
+  rrdk_gss_acceptor_destroy(NULL);
+  return NULL;
+}
+
 struct beats {
   int count;
   rrdk_timer* timer;
@@ -1352,6 +1535,24 @@ const char* a_pass_has_a_budget(void) {
   return end_world(&w);
 }
 
+/* Its structures and the entries of its table end before `accepts`. */
+static const char* a_program_of_an_earlier_release(struct world* w) {
+  enum { FORMER = offsetof(rrdk_procedure, accepts) };
+  unsigned char table[3 * FORMER];
+  for (uint32_t i = 0; i < 3; ++i) {
+    const rrdk_procedure procedure = {.number = i, .name = "P", .handler = echo, .accepts = 64};
+    memcpy(table + i * FORMER, &procedure, FORMER);
+  }
+  rrdk_program_options program = kProgram;
+  program.size = offsetof(rrdk_program_options, accepts);
+  program.procedure_size = FORMER;
+  program.procedures = (const rrdk_procedure*)(const void*)table;
+  program.num_procedures = 3;
+  program.accepts = 64;
+  CHECK_OK(rrdk_program_create(&program, &w->program, &error));
+  return NULL;
+}
+
 const char* options_of_other_releases(void) {
   struct world w;
   BEGIN(begin_memory(&w));
@@ -1379,6 +1580,11 @@ const char* options_of_other_releases(void) {
   rrdk_server_options_init(&fewer, offsetof(rrdk_server_options, backward_max_queued));
   CHECK_OK(rrdk_server_create(w.runtime, &fewer, &of_fewer, &error));
   rrdk_server_destroy(of_fewer);
+  memset(&fewer, 0xee, sizeof fewer);
+  rrdk_server_options_init(&fewer, offsetof(rrdk_server_options, gss));
+  CHECK_OK(rrdk_server_create(w.runtime, &fewer, &of_fewer, &error));
+  rrdk_server_destroy(of_fewer);
+  BEGIN(a_program_of_an_earlier_release(&w));
   rrdk_client_options_init(&odd, offsetof(rrdk_client_options, max_queued));
   rrdk_client* of_older = NULL;
   CHECK_OK(rrdk_client_create(w.runtime, &odd, &of_older, &error));
@@ -1471,6 +1677,16 @@ const char* options_that_are_wrong(void) {
   program.num_procedures = 1;
   CHECK(rrdk_program_create(&program, &w.program, &error) == RRDK_E_INVALID_ARGUMENT);
   CHECK(strstr(error.message, "procedure 7 has no name") != NULL && w.program == NULL);
+  program = kProgram;
+  program.accepts = 32; /* a later release's: whom it takes must not become anyone */
+  CHECK(rrdk_program_create(&program, &w.program, &error) == RRDK_E_UNSUPPORTED);
+  CHECK(strstr(error.message, "rrdk_program_options::accepts has a value") != NULL);
+  const rrdk_procedure later[] = {
+      {.number = 1, .name = "LATER", .accepts = RRDK_ACCEPTS_SYS | (uint64_t)1 << 40}};
+  program = (rrdk_program_options)RRDK_PROGRAM(PROGRAM, 1, "c", later);
+  CHECK(rrdk_program_create(&program, &w.program, &error) == RRDK_E_UNSUPPORTED);
+  CHECK(strstr(error.message, "c: LATER: rrdk_procedure::accepts has a value") != NULL);
+  CHECK(w.program == NULL);
   return end_world(&w);
 }
 

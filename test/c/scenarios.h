@@ -21,6 +21,8 @@ const char* missing_and_gone_objects(const char* uri);
 const char* counters_and_stats(const char* uri);
 const char* credentials(const char* uri);
 const char* captures(const char* uri);
+const char* a_server_that_demands_kerberos(const char* uri);
+const char* acceptors_that_cannot_be_made(void);
 const char* timers_and_tasks(void);
 const char* a_pass_has_a_budget(void);
 const char* options_of_other_releases(void);

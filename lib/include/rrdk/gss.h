@@ -37,8 +37,7 @@
  * offers, or ServerOptions::max_reply, the answer is SYSTEM_ERR.
  *
  * Needs MIT Kerberos (Debian: libgssapi-krb5-2; tested with 1.20), which is loaded with the
- * first GssAcceptor or establish_context(); other programs do not need it. The C and Python APIs
- * have the caller's end only.
+ * first GssAcceptor or establish_context(); other programs do not need it.
  */
 #pragma once
 
@@ -97,8 +96,8 @@ struct CallSecurity {
   GssProtection protection = GssProtection::kNone;  ///< kNone unless `principal` is set
   /**
    * The caller as Kerberos names it, with its realm: "alice@EXAMPLE.ORG",
-   * "nfs/host.example.org@EXAMPLE.ORG". Empty if the caller was not proven. Valid until the call
-   * has ended.
+   * "nfs/host.example.org@EXAMPLE.ORG", with a NUL behind it. Empty if the caller was not proven.
+   * Valid until the call has ended.
    */
   std::string_view principal;
 };

@@ -34,10 +34,10 @@
  *
  * Lifetime: a program owns its handles from ..._create() to ..._destroy(), and destroys them in the
  * opposite order: memory > runtime > server > server call and backward client; memory > buffers and
- * registered memory; memory and connection > call; runtime > client, connection and timer; runtime,
- * servers and connections > telemetry. A program (rrdk_program) may be destroyed at any time:
- * objects that were given it keep its table. The library owns the handles that callbacks get, and
- * every `const char*` that is returned.
+ * registered memory; memory and connection > call; runtime > client, connection and timer; acceptor
+ * of Kerberos > server; runtime, servers and connections > telemetry. A program (rrdk_program) may
+ * be destroyed at any time: objects that were given it keep its table. The library owns the handles
+ * that callbacks get, and every `const char*` that is returned.
  *
  * Threads: the rules, also on what callbacks and handlers may do, are those of rrdk/runtime.h,
  * rrdk/client.h, rrdk/server.h, rrdk/service.h and rrdk/timer.h.
@@ -45,15 +45,14 @@
  * Waiting: a reactor with one thread makes an embedded runtime, calls rrdk_runtime_poll(), and uses
  * no function that waits while it serves: rrdk_connect(), rrdk_call_submit_and_wait(),
  * rrdk_connection_drain(), rrdk_server_listen(), rrdk_server_drain(), rrdk_server_remove_service(),
- * rrdk_runtime_start_capture(), rrdk_runtime_stop_capture(), rrdk_credential_create_gss();
- * rrdk_connection_destroy() before RRDK_CLOSED, rrdk_server_destroy() before it has closed,
- * rrdk_call_destroy() in flight; and, on other threads than the core's, rrdk_call_abandon(),
- * rrdk_timer_stop() and rrdk_timer_destroy().
+ * rrdk_runtime_start_capture(), rrdk_runtime_stop_capture(), rrdk_credential_create_gss(),
+ * rrdk_gss_acceptor_create(), rrdk_gss_acceptor_destroy(); rrdk_connection_destroy() before
+ * RRDK_CLOSED, rrdk_server_destroy() before it has closed, rrdk_call_destroy() in flight; and, on
+ * other threads than the core's, rrdk_call_abandon(), rrdk_timer_stop() and rrdk_timer_destroy().
  *
  * C++ only: captures that begin and end without waiting, fault injection, rpcbind and calls over
- * TCP, verifying Kerberos at a server, statistics of procedures and stages of sampled calls, audits
- * of the pools, network addresses in numbers, extensions of version 2, and RFC 5666's compatibility
- * mode.
+ * TCP, statistics of procedures and stages of sampled calls, audits of the pools, network addresses
+ * in numbers, extensions of version 2, and RFC 5666's compatibility mode.
  */
 #pragma once
 
@@ -498,6 +497,21 @@ typedef void (*rrdk_handler)(rrdk_server_call* call, void* context);
  */
 #define RRDK_OTHER_PROCEDURES UINT32_MAX
 
+/**
+ * Which callers a program or a procedure takes: these values, combined by |, as rrdk::Acceptance in
+ * rrdk/gss.h, which says what they mean and what becomes of other calls. Later releases may have
+ * more.
+ */
+typedef enum rrdk_acceptance {
+  RRDK_ACCEPTS_ANY = 0,       /**< any flavour; of a procedure: what its program takes */
+  RRDK_ACCEPTS_NONE = 1,      /**< AUTH_NONE */
+  RRDK_ACCEPTS_SYS = 2,       /**< AUTH_SYS: who the client says its user is */
+  RRDK_ACCEPTS_AUTHENTIC = 4, /**< RPCSEC_GSS with RRDK_GSS_NONE, "krb5" */
+  RRDK_ACCEPTS_INTEGRITY = 8, /**< with RRDK_GSS_INTEGRITY, "krb5i" */
+  RRDK_ACCEPTS_PRIVACY = 16,  /**< with RRDK_GSS_PRIVACY, "krb5p" */
+  RRDK_ACCEPTS_GSS = 28,      /**< RPCSEC_GSS, whatever the protection */
+} rrdk_acceptance;
+
 /** Describes one procedure. If all but number and name are zero, it is inline and idempotent. */
 typedef struct rrdk_procedure {
   uint32_t number;      /**< or RRDK_OTHER_PROCEDURES */
@@ -510,6 +524,7 @@ typedef struct rrdk_procedure {
   uint8_t eligible_args;
   uint8_t eligible_results;
   uint32_t fixed_results; /**< bytes of results without the variable parts; a multiple of four */
+  uint64_t accepts;       /**< rrdk_acceptance, in place of the program's; no effect on 0 */
 } rrdk_procedure;
 
 typedef struct rrdk_program_options {
@@ -520,6 +535,7 @@ typedef struct rrdk_program_options {
   const rrdk_procedure* procedures; /**< in ascending order of their numbers, each once */
   size_t num_procedures;
   bool chunk_breach_is_transport_error; /**< rrdk::BreachAnswer */
+  uint64_t accepts;                     /**< rrdk_acceptance: the callers that servers take */
 } rrdk_program_options;
 
 /** An initializer for rrdk_program_options; `procedures` is an array. */
@@ -531,9 +547,13 @@ typedef struct rrdk_program_options {
    (name_),                                                \
    (procedures_),                                          \
    sizeof(procedures_) / sizeof((procedures_)[0]),         \
-   false}
+   false,                                                  \
+   RRDK_ACCEPTS_ANY}
 
-/** Copies the options. Errors: RRDK_E_INVALID_ARGUMENT, with a message that names the procedure. */
+/**
+ * Copies the options. Errors: RRDK_E_INVALID_ARGUMENT, with a message that names the procedure,
+ * RRDK_E_UNSUPPORTED.
+ */
 rrdk_errc rrdk_program_create(const rrdk_program_options* options, rrdk_program** program,
                               rrdk_error* error);
 /**
@@ -952,6 +972,57 @@ uint32_t rrdk_connection_version(const rrdk_connection* connection);
 /** As rrdk_server_counters(). Returns 0 if the connection has been destroyed. Any thread. */
 size_t rrdk_connection_counters(const rrdk_connection* connection, uint64_t* values, size_t count);
 
+/* ---- Kerberos at a server (rrdk/gss.h) ---- */
+
+/**
+ * Verifies calls with RPCSEC_GSS. It refuses nothing by itself: `accepts` of a program and of its
+ * procedures says which callers are taken, and handlers ask rrdk_server_call_security() who calls.
+ *
+ *   rrdk_gss_acceptor_options keys;
+ *   rrdk_gss_acceptor_options_init(&keys, sizeof keys);
+ *   keys.service = "nfs@server.example.org";
+ *   rrdk_gss_acceptor *acceptor;
+ *   if (rrdk_gss_acceptor_create(&keys, &acceptor, &error) != RRDK_OK)
+ *     return refuse(error.message);
+ *   server_options.gss = acceptor;
+ *   program_options.accepts = RRDK_ACCEPTS_INTEGRITY | RRDK_ACCEPTS_PRIVACY;  // krb5i or better
+ *
+ * One may serve several servers, and must be destroyed after them. Any thread, but not in a child
+ * of fork().
+ */
+typedef struct rrdk_gss_acceptor rrdk_gss_acceptor;
+
+/** rrdk::GssAcceptorOptions, which describe each field. A string may be NULL, which is "". */
+typedef struct rrdk_gss_acceptor_options {
+  size_t size;
+  const char* service;   /**< "nfs@server.example.org"; NULL: each one in the key table */
+  const char* key_table; /**< a path; NULL: what KRB5_KTNAME names, or /etc/krb5.keytab */
+  uint32_t max_contexts, max_unfinished, max_protected_bytes;
+  const char* tcp; /**< where contexts can be made by TCP, too, "0.0.0.0:2049"; NULL: nowhere */
+} rrdk_gss_acceptor_options;
+
+void rrdk_gss_acceptor_options_init(rrdk_gss_acceptor_options* options, size_t size);
+/**
+ * Finds the keys, which reads files, and starts the thread that checks new contexts. Errors:
+ * RRDK_E_NOT_FOUND (no key table, or no key of that service), RRDK_E_INVALID_ARGUMENT (a limit, the
+ * name of the service, or `tcp`), RRDK_E_UNSUPPORTED (no MIT Kerberos here), RRDK_E_SYSTEM; with
+ * `tcp` also RRDK_E_ADDRESS_IN_USE and RRDK_E_PERMISSION.
+ */
+rrdk_errc rrdk_gss_acceptor_create(const rrdk_gss_acceptor_options* options,
+                                   rrdk_gss_acceptor** acceptor, rrdk_error* error);
+/** Waits for a token that is being checked. */
+void rrdk_gss_acceptor_destroy(rrdk_gss_acceptor* acceptor);
+
+/** rrdk::GssAcceptorStats, which describe each field. */
+typedef struct rrdk_gss_acceptor_stats {
+  size_t size;
+  uint64_t contexts, established, refused, expired, evicted, destroyed, tcp_refused;
+} rrdk_gss_acceptor_stats;
+/** Returns false if `size` is invalid, or `acceptor` is NULL. Any thread. */
+bool rrdk_gss_acceptor_get_stats(const rrdk_gss_acceptor* acceptor, rrdk_gss_acceptor_stats* stats);
+/** The port of `tcp`; 0 if contexts are not made by TCP. Any thread. */
+uint16_t rrdk_gss_acceptor_tcp_port(const rrdk_gss_acceptor* acceptor);
+
 /* ---- Servers (rrdk/server.h) ---- */
 
 typedef struct rrdk_server rrdk_server;
@@ -1002,6 +1073,7 @@ typedef struct rrdk_server_options {
   uint32_t backward_max_queued;
   rrdk_service_interceptor interceptor;       /**< kept until the process ends, like a program: */
   rrdk_call_interceptor backward_interceptor; /**< use few different ones */
+  rrdk_gss_acceptor* gss; /**< must outlive the server; NULL: RPCSEC_GSS is not verified */
 } rrdk_server_options;
 
 void rrdk_server_options_init(rrdk_server_options* options, size_t size);
@@ -1117,6 +1189,15 @@ uint32_t rrdk_server_call_auth_flavor(const rrdk_server_call* call);
 rrdk_view rrdk_server_call_credential(const rrdk_server_call* call);
 /** Returns false if the flavour is not AUTH_SYS, or the credential is malformed. */
 bool rrdk_server_call_auth_sys(const rrdk_server_call* call, rrdk_auth_sys* identity);
+/** rrdk::CallSecurity. Only a `principal` that is not empty was proven. */
+typedef struct rrdk_call_security {
+  size_t size;
+  uint32_t flavor;                /**< as rrdk_server_call_auth_flavor() */
+  rrdk_gss_protection protection; /**< RRDK_GSS_NONE unless there is a principal */
+  const char* principal; /**< "alice@EXAMPLE.ORG", or ""; never NULL. Valid until the answer */
+} rrdk_call_security;
+/** Returns false if `size` is invalid. Any thread. */
+bool rrdk_server_call_security(const rrdk_server_call* call, rrdk_call_security* security);
 rrdk_server_connection* rrdk_server_call_connection(const rrdk_server_call* call);
 rrdk_decoder* rrdk_server_call_args(rrdk_server_call* call);
 rrdk_encoder* rrdk_server_call_results(rrdk_server_call* call);
