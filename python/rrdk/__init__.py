@@ -17,20 +17,22 @@ Names:
   cores     Runtime, IdlePolicy, Hugepages
   calling   Client, Connection, State, Call, CallStatus, Credential, AuthSys, Protection,
             Version, Draft
-  serving   Procedure, Program, Server, ServerCall, ServerConnection, AcceptStat, AuthStat, BackwardClient
+  serving   Procedure, Program, Server, ServerCall, ServerConnection, AcceptStat, AuthStat, BackwardClient,
+            GssAcceptor, Acceptance, CallSecurity
   XDR       Encoder, Decoder
   errors    Error, ErrorCode, ClosedError, CallError, XdrError
   watching  Telemetry, ConnectionInfo, EndedBy, CaptureCounts, set_log_level, LogLevel; the logger "rrdk" has what
             handlers and callbacks raised
   measuring measure, Histogram, result
 """
-from ._c import (NO_ID, OTHER_PROCEDURES, AcceptStat, AuthStat, CallError, CallStatus, ClosedError, Draft, EndedBy,
-                 Error, ErrorCode, Hugepages, IdlePolicy, LogLevel, Protection, State, Version, XdrError, lib)
+from ._c import (NO_ID, OTHER_PROCEDURES, Acceptance, AcceptStat, AuthStat, CallError, CallStatus, ClosedError, Draft,
+                 EndedBy, Error, ErrorCode, Hugepages, IdlePolicy, LogLevel, Protection, State, Version, XdrError, lib)
 from ._client import Call, Client, Connection
 from ._measure import Histogram, Telemetry, measure, result
 from ._messages import AuthSys, ConnectionInfo, Credential, Decoder, Encoder
 from ._runtime import Buffer, CaptureCounts, Memory, RegisteredMemory, Runtime, Span, ensure_eal, set_log_level
-from ._serving import BackwardClient, Procedure, Program, Server, ServerCall, ServerConnection
+from ._serving import (BackwardClient, CallSecurity, GssAcceptor, Procedure, Program, Server, ServerCall,
+                       ServerConnection)
 
 __version__ = lib.version_string().decode()
 __all__ = [name for name in dir() if not name.startswith("_") and name != "lib"]

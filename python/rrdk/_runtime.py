@@ -137,6 +137,7 @@ def members(weak_set):
 
 lock = threading.RLock()  # for counts that several threads change
 _memories = {}  # those that are open, in order
+acceptors = {}  # the same
 _at_exit = False
 
 
@@ -269,10 +270,16 @@ def _close_all():
         for runtime in list(memory._children):
             runtime._await_pass()
         for each in [*reversed(list(memory._children)), memory]:
-            try:
-                each.close()
-            except Exception as error:
-                log.debug("at the end of the program: %s", error)
+            _close_at_exit(each)
+    for acceptor in list(acceptors):
+        _close_at_exit(acceptor)
+
+
+def _close_at_exit(each):
+    try:
+        each.close()
+    except Exception as error:
+        log.debug("at the end of the program: %s", error)
 
 
 # ---- Memory ----

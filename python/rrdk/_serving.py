@@ -6,29 +6,31 @@ from collections import namedtuple
 from ctypes import POINTER, byref, cast, create_string_buffer
 
 from . import _c
-from ._c import OTHER_PROCEDURES, AcceptStat, AuthStat, ClosedError, Error, ErrorCode, XdrError, held, lib
+from ._c import OTHER_PROCEDURES, Acceptance, AcceptStat, AuthStat, ClosedError, Error, ErrorCode, Protection, XdrError, held, lib
 from ._messages import AuthSys, Decoder, Encoder, ask_info, info_of
-from ._runtime import (Buffer, Handled, Loans, Object, Runtime, Spans, called, entry, keys, log, members, need,
-                       on_released)
+from ._runtime import (Buffer, Handled, Loans, Object, Runtime, Spans, acceptors, called, entry, keys, log, may_wait,
+                       members, need, on_released)
 
 # ---- Programs ----
 
 class Procedure(namedtuple("Procedure", "number name handler worker idempotent eligible_args eligible_results "
-                                        "fixed_results no_long_calls",
-                           defaults=(None, False, True, 0, 0, 0, False))):
+                                        "fixed_results no_long_calls accepts",
+                           defaults=(None, False, True, 0, 0, 0, False, Acceptance.ANY))):
     """One procedure of a program, for both ends. `handler(call)` serves it; with `worker` it runs on a worker, where it
     may wait. Set `idempotent` to False if running it twice differs from running it once. eligible_args and
     eligible_results are the numbers of opaque<> that RDMA may move. fixed_results are the bytes of the results without
     their variable parts, which the client bounds (begin(expect_reply=), offers). number OTHER_PROCEDURES: all that
-    have no entry."""
+    have no entry. `accepts` says which callers a server takes, in place of the program's."""
     __slots__ = ()
 
 
 class Program(Handled):
-    """The table of a program: what both ends know. The library keeps it once it has been used, so make it once."""
+    """The table of a program: what both ends know. The library keeps it once it has been used, so make it once.
+    `accepts` says which callers a server takes: Acceptance.INTEGRITY | Acceptance.PRIVACY is krb5i or better."""
     _what = "the program"
 
-    def __init__(self, number, version, name, procedures, *, chunk_breach_is_transport_error=False):
+    def __init__(self, number, version, name, procedures, *, chunk_breach_is_transport_error=False,
+                 accepts=Acceptance.ANY):
         self.number, self.version, self.name = _c.number(number), _c.number(version), name
         self.procedures = sorted((Procedure(*each) for each in procedures), key=lambda each: each.number)
         self.by_number = {each.number: each for each in self.procedures}
@@ -37,7 +39,7 @@ class Program(Handled):
         options = _c.ProgramOptions(
             ctypes.sizeof(_c.ProgramOptions), ctypes.sizeof(_c.Procedure), number, version,
             _c.text_of(name, "the name of a program"), cast(table, POINTER(_c.Procedure)), len(table),
-            chunk_breach_is_transport_error)
+            chunk_breach_is_transport_error, _c.number(accepts, 64))
         self._handle = _c.made(lib.program_create, byref(options))
 
     def __del__(self):
@@ -63,7 +65,7 @@ def _entry(procedure):
         if not callable(procedure.handler):
             raise TypeError(f"the handler of {procedure.name} cannot be called")
         entry.handler = on_call
-    for name in ("number", "worker", "no_long_calls", "eligible_args", "eligible_results", "fixed_results"):
+    for name in ("number", "worker", "no_long_calls", "eligible_args", "eligible_results", "fixed_results", "accepts"):
         _c.put_field(entry, name, getattr(procedure, name))
     entry.not_idempotent = not procedure.idempotent
     return entry
@@ -78,6 +80,12 @@ _services = {}
 
 class Service(namedtuple("Service", "owner program")):
     """A program that a Server, or a Client, offers."""
+    __slots__ = ()
+
+
+class CallSecurity(namedtuple("CallSecurity", "flavor protection principal")):
+    """What is known of a call's caller. Only a `principal` that is not "" was proven: the caller as Kerberos names it,
+    "alice@EXAMPLE.ORG". `protection` is Protection.NONE without one."""
     __slots__ = ()
 
 
@@ -129,6 +137,14 @@ class ServerCall(Handled):
         """The caller's AuthSys; None if the call has no such credential, or it is malformed."""
         structure = _c.AuthSysOptions()
         return AuthSys.of(structure) if held.server_call_auth_sys(self._handle, byref(structure)) else None
+
+    @property
+    def security(self):
+        """What is known of the caller: a CallSecurity."""
+        structure = _c.CallSecurity(size=ctypes.sizeof(_c.CallSecurity))
+        held.server_call_security(self._handle, byref(structure))
+        return CallSecurity(structure.flavor, _c.known(Protection, structure.protection),
+                            structure.principal.decode(errors="surrogateescape"))
 
     def result_buffer(self, size):
         """Returns a Buffer for results.put_buffer(), which counts as the client's."""
@@ -281,6 +297,41 @@ def forget_services(owner):
 
 # ---- Servers ----
 
+class GssAcceptor(Object):
+    """Verifies calls by Kerberos: Server(runtime, gss=acceptor). It refuses nothing by itself; `accepts` of a Program and
+    of its Procedures does. `service` is such as "nfs@server.example.org", and None each one in the key table;
+    `key_table` is a path, and None what KRB5_KTNAME names, or /etc/krb5.keytab; `tcp` is an address and a port at which
+    contexts can be made by TCP, too, "0.0.0.0:2049". The other options are those of rrdk_gss_acceptor_options:
+    max_contexts, max_unfinished, max_protected_bytes. Raises an Error: NOT_FOUND (no key), INVALID_ARGUMENT,
+    UNSUPPORTED (no MIT Kerberos here), SYSTEM; with `tcp` also ADDRESS_IN_USE and PERMISSION."""
+    _what = "the acceptor"
+
+    def __init__(self, service=None, key_table=None, *, tcp=None, **options):
+        may_wait("making a GssAcceptor")
+        structure = _c.options(_c.GssAcceptorOptions, lib.gss_acceptor_options_init, options)
+        for name, value in (("service", service), ("key_table", key_table), ("tcp", tcp)):
+            if value is not None:
+                setattr(structure, name, _c.text_of(value, name))
+        super().__init__()
+        self._open(_c.made(lib.gss_acceptor_create, byref(structure)))
+        acceptors[self] = None
+
+    @property
+    def tcp_port(self):
+        """The port of `tcp`; 0 if contexts are not made by TCP."""
+        return self._use(lib.gss_acceptor_tcp_port)
+
+    def stats(self):
+        """Returns {name: value} of what the acceptor has counted (GssAcceptorStats in rrdk/gss.h)."""
+        stats = _c.GssAcceptorStats(size=ctypes.sizeof(_c.GssAcceptorStats))
+        self._use(lib.gss_acceptor_get_stats, byref(stats))
+        return {name: getattr(stats, name) for name, _ in stats._fields_ if name != "size"}
+
+    def _destroy(self, handle):
+        lib.gss_acceptor_destroy(handle)
+        acceptors.pop(self, None)
+
+
 class ServerConnection:
     """A connection on which calls come in. After it has ended, its id is 0, and info() None."""
 
@@ -327,12 +378,12 @@ def _on_close(connection, reason, key):
 class Server(Object):
     """Serves programs. The options are those of rrdk_server_options. on_open(connection) decides whether a client gets
     a ServerConnection: an Error that it raises refuses it, and is sent to the client. on_close(connection, error) tells
-    why one has ended."""
+    why one has ended. `gss` is a GssAcceptor."""
     _what = "the server"
 
-    def __init__(self, runtime, *, on_open=None, on_close=None, **options):
+    def __init__(self, runtime, *, on_open=None, on_close=None, gss=None, **options):
         structure = _c.options(_c.ServerOptions, lib.server_options_init, options)
-        super().__init__(need(runtime, Runtime))
+        super().__init__(need(runtime, Runtime), *([] if gss is None else [need(gss, GssAcceptor)]))
         self._on_open, self._on_close = on_open, on_close
         key = next(keys)
         if on_open is not None or on_close is not None:
@@ -343,12 +394,22 @@ class Server(Object):
         self._services = []
         self._kept = weakref.WeakSet()
         try:
-            runtime._use(lambda of_runtime: self._open(_c.made(lib.server_create, of_runtime, byref(structure))))
+            if gss is None:
+                runtime._use(self._create, structure)
+            else:
+                gss._use(self._create_verifying, structure)
         except BaseException:
             if not self.closed:
                 self.close()
             _servers.pop(key, None)
             raise
+
+    def _create(self, of_runtime, structure):
+        self._open(_c.made(lib.server_create, of_runtime, byref(structure)))
+
+    def _create_verifying(self, acceptor, structure):
+        structure.gss = acceptor
+        self.runtime._use(self._create, structure)
 
     def add_service(self, program):
         """Serves the program by its handlers."""
