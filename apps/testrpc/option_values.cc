@@ -1,5 +1,10 @@
 #include "option_values.h"
 
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <array>
+
 #include "engines.h"
 #include "metrics_server.h"
 #include "nfs3_site.h"
@@ -237,6 +242,22 @@ Result<void> take_sec_target(Options& options, const std::string& value) {
         Errc::kInvalidArgument,
         "'" + value + "' does not name a service and its host, as nfs@server.example.org does");
   options.sec_target = value;
+  return {};
+}
+
+Result<void> take_gss_tcp(Options& options, const std::string& value) {
+  const size_t colon = std::min(value.rfind(':'), value.size());
+  const std::string host = value.substr(0, colon);
+  const bool brackets = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  std::array<std::byte, sizeof(in6_addr)> address;
+  const bool numeric =
+      brackets ? inet_pton(AF_INET6, host.substr(1, host.size() - 2).c_str(), &address) == 1
+               : inet_pton(AF_INET, host.c_str(), &address) == 1;
+  uint32_t port = 0;
+  if (!numeric || colon == value.size() || !take_count(port, value.substr(colon + 1), 0, 65535))
+    return fail(Errc::kInvalidArgument,
+                "'" + value + "' is not a numeric address and a port, as 0.0.0.0:2049 is");
+  options.gss_tcp = value;
   return {};
 }
 

@@ -39,6 +39,7 @@ Result<void> take_replay_cache(Options& options, const std::string& value);
 Result<void> take_dispatch(Options& options, const std::string& value);
 Result<void> take_sec(Options& options, const std::string& value);
 Result<void> take_sec_target(Options& options, const std::string& value);
+Result<void> take_gss_tcp(Options& options, const std::string& value);
 Result<void> take_idle(Options& options, const std::string& value);
 Result<void> take_version(Options& options, const std::string& value);
 Result<void> take_draft(Options& options, const std::string& value);

@@ -193,6 +193,8 @@ Result<void> check_security(const Options& options) {
     return refuse("--sec has several names: only a server accepts calls of several kinds");
   if (!options.sec_target.empty() && !is_kerberos(sec_of(options)))
     return refuse("--target needs --sec krb5, krb5i or krb5p");
+  if (!options.gss_tcp.empty() && std::ranges::none_of(options.sec, is_kerberos))
+    return refuse("--gss-tcp needs krb5, krb5i or krb5p in --sec");
   return {};
 }
 

@@ -94,6 +94,7 @@ struct Options {
   uint32_t server_work_ns = 0;  // computing time of a handler for each call
   bool replay_cache = false;
   uint32_t replay_entries = ReplayOptions{}.entries;
+  std::string gss_tcp;              // where contexts are made by TCP, too; empty: nowhere
   std::optional<FaultPlan> faults;  // of this process; --self: the client's
 
   // The NFS server that engine nfs3 calls.

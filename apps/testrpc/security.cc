@@ -73,6 +73,7 @@ Result<std::unique_ptr<GssAcceptor>> take_keys(const Options& options, uint64_t 
   keys.max_contexts = kMostConnections;
   keys.max_protected_bytes =
       static_cast<uint32_t>(std::max<uint64_t>(keys.max_protected_bytes, largest));
+  keys.tcp = options.gss_tcp;
   return GssAcceptor::create(keys);
 }
 

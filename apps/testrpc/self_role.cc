@@ -111,7 +111,7 @@ pid_t start_server(const Options& options, ServerSetup setup, const std::vector<
   if (log_level() == LogLevel::kInfo)  // the client logs the same about memory and hugepages
     set_log_level(LogLevel::kWarning);
   count_allocations_in(setup.page->allocations);
-  setup.on_listening = [report_fd](const std::string& uri) { tell_uri(report_fd, uri); };
+  setup.on_listening = [report_fd](const std::string& uri, uint16_t) { tell_uri(report_fd, uri); };
   int status = server_process(options, setup, cpus, report_fd);
   std::fflush(nullptr);
   _exit(status);

@@ -260,7 +260,7 @@ Result<ServerReport> serve(const Options& options, const ServerSetup& setup) {
     if (Result<void> set = s.runtime->set_faults(*options.faults); !set)
       return tl::unexpected(set.error());
   }
-  setup.on_listening(*listening);
+  setup.on_listening(*listening, s.keys != nullptr ? s.keys->tcp_port() : 0);
   ServiceManager manager(*s.runtime);
   if (setup.page == nullptr)
     manager.ready(*listening);
@@ -324,7 +324,7 @@ int run_server(const Options& options) {
   if (options.dispatch == Dispatch::kWorker)
     setup.worker_cpus.assign(options.workers, -1);
   const size_t cpus = apps::allowed_cpus().size();  // before EAL pins this thread
-  setup.on_listening = [&](const std::string& uri) {
+  setup.on_listening = [&](const std::string& uri, uint16_t gss_port) {
     const size_t threads = polling_threads(options);
     if (setup.idle != IdlePolicy::kAdaptive)
       std::printf("idle policy %s: this keeps %s busy even without calls; --idle adaptive sleeps\n",
@@ -333,6 +333,8 @@ int run_server(const Options& options) {
     if (options.connections != 1)
       std::printf("--connections has no effect here: --memory limits how many clients connect\n");
     warn_of_neighbours(pinned_cpu(options), setup.idle);
+    if (gss_port != 0)
+      std::printf("contexts of Kerberos are also made at TCP port %u\n", gss_port);
     std::printf("listening on %s\n", uri.c_str());
     std::fflush(stdout);
   };

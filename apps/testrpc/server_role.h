@@ -20,7 +20,8 @@ struct ServerSetup {
   std::vector<int> worker_cpus;
   SharedPage* page = nullptr;  // of --self
   pid_t only_client = 0;       // the only process that may connect over shm:; 0: any process
-  std::function<void(const std::string& uri)> on_listening;
+  // `gss_port`: where contexts are made by TCP, too; 0: nowhere.
+  std::function<void(const std::string& uri, uint16_t gss_port)> on_listening;
 };
 
 // Serves until it is asked to stop; prints a table of what it served, unless it belongs to --self.

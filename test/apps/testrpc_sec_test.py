@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """testrpc --sec: calls by AUTH_NONE, AUTH_SYS and Kerberos. Runs in the realm of test/gss/realm.py."""
 import os
+import re
+import socket
+import struct
 
 import testrpc_harness as harness
 
@@ -63,13 +66,32 @@ class Security(harness.Case):
                              environment={**os.environ, "KRB5_KTNAME": "/nonexistent"})
         self.assert_fails_with_one_line(without, "KRB5_KTNAME", "klist -k")
 
+    def test_contexts_are_made_by_tcp_too(self):
+        server = self.start_server("--sec", "krb5i", "--gss-tcp", "127.0.0.1:0")
+        port = int(re.search(r"contexts of Kerberos are also made at TCP port (\d+)", server.output)[1])
+        with socket.create_connection(("127.0.0.1", port), 60) as tcp:
+            # RFC 5531: a last fragment with a call of NULL, which is answered to anyone
+            tcp.sendall(struct.pack(">11I", 1 << 31 | 40, 77, 0, 2, 0x20005666, 1, 0, 0, 0, 0, 0))
+            with tcp.makefile("rb") as answer:
+                self.assertEqual(struct.unpack(">7I", answer.read(28)), (1 << 31 | 24, 77, 1, 0, 0, 0, 0))
+        self.assertEqual(self.errors_of("krb5i"), [])
+        taken = self.run_testrpc("--server", f"{self.uri}-2", "--sec", "krb5i", "--gss-tcp", f"127.0.0.1:{port}")
+        self.assert_fails_with_one_line(taken, f"127.0.0.1:{port}", "in use")
+        self.stop_server(server)
+
     def test_wrong_options_are_refused(self):
         for options, word in ((["--self", "--sec", "krb5,sys"], "several"),
                               (["--self", "--sec", "krb9"], "krb9"),
                               (["--self", "--sec", ""], "''"),
                               (["--self", "--target", "nfs@localhost"], "--target needs --sec"),
                               (["--self", "--sec", "krb5", "--target", "nfs"], "nfs@server.example.org"),
-                              (["--server", self.uri, "--target", "nfs@localhost"], "--target")):
+                              (["--server", self.uri, "--target", "nfs@localhost"], "--target"),
+                              (["--self", "--sec", "krb5", "--gss-tcp", "127.0.0.1:0"], "--gss-tcp"),
+                              (["--server", self.uri, "--gss-tcp", "127.0.0.1:0"], "--gss-tcp needs krb5"),
+                              (["--server", self.uri, "--sec", "sys", "--gss-tcp", "[::1]:0"], "--gss-tcp needs"),
+                              *((["--server", self.uri, "--sec", "krb5", "--gss-tcp", address], f"'{address}'")
+                                for address in ("2049", "localhost:2049", "127.0.0.1", "::1:2049", "0.0.0.0:65536",
+                                                "[::]:", ""))):
             with self.subTest(options):
                 self.assert_fails_with_one_line(self.run_testrpc(*options), word, status=2)
 
