@@ -239,6 +239,11 @@ class Link {
   bool was_up() const noexcept { return was_up_; }
 
  private:
+  // A completion that takes longer than kLongNs takes long; then the doorbell rings every kPostNs.
+  static constexpr size_t kCompletionsAtOnce = 8;
+  static constexpr uint64_t kLongNs = 1'000;
+  static constexpr uint64_t kPostNs = 40'000;
+  void on_many_completions(std::span<const fabric::Completion> completions);
   friend class PollCore;
   friend class Turns;
   friend struct CoreClient;
@@ -277,6 +282,7 @@ class Link {
   bool ticking_ = false;        // in the core's list of links that need ticks
   bool waits_turn_ = false;     // in CoreClient::links
   bool held_back_ = false;      // what the queue pair was told
+  bool works_long_ = false;     // its last completions took long
   bool ending_posted_ = false;  // the core has a task for the next step of its end
   bool always_ticks_ = false;
   bool was_up_ = false;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "loopback.h"
+#include "raw_client.h"
 
 namespace rrdk::loopback {
 namespace {
@@ -234,6 +235,57 @@ TEST_P(PassBudget, ConnectionsWithLargeDataTakeTurns) {
   }
   other->close_start();
   world.until([&] { return other->state() == ConnectionState::kClosed; });
+}
+
+// Its handler takes long, and looks meanwhile for replies to calls of the same pass.
+struct LookingSite {
+  RawClient* client = nullptr;
+  uint32_t in_pass = 0;  // calls that were served
+  size_t before = 0;     // replies that were there before the pass
+  bool overtaken = false;
+
+  static void serve(ServerCall call, void* argument) {
+    LookingSite& site = *static_cast<LookingSite*>(argument);
+    const uint64_t end = Runtime::now_ns() + 20'000;
+    while (Runtime::now_ns() < end)
+      site.client->pump();
+    site.overtaken |= site.client->received.size() > site.before;
+    ++site.in_pass;
+    std::move(call).reply();
+  }
+};
+
+TEST(LongPass, ItsFirstRepliesLeaveBeforeItsLastCallsAreServed) {
+  constexpr uint32_t kCalls = 32;
+  // Not idempotent, so not in the driver's lane.
+  constexpr Procedure kLooking[] = {{kOnce, LookingSite::serve, Dispatch::kInline, false}};
+  LookingSite site;
+  Ends ends({}, {.credits = kCalls}, {},
+            {{.binding = &kBinding, .procedures = kLooking, .context = &site}},
+            "iwarp://127.0.0.1:0");
+  {
+    RawClient client(*ends.memory, ends.uri, kCalls);
+    site.client = &client;
+    ends.until([&] { return client.pump(), client.up(); });
+    // A new connection has its first calls served in small turns.
+    uint32_t xid = 0, most = 0;
+    for (int round = 0; round != 20 && !site.overtaken; ++round) {
+      client.received.clear();
+      for (uint32_t i = 0; i != kCalls; ++i)
+        client.send(
+            RawCall{.xid = ++xid, .procedure = kOnce}.message(kBinding.program, kBinding.version));
+      while (client.received.size() < kCalls) {
+        site.in_pass = 0;
+        site.before = client.received.size();
+        ends.runtime->poll();
+        most = std::max(most, site.in_pass);
+        client.pump();
+      }
+    }
+    EXPECT_GE(most, kCalls / 2) << "no pass had many calls to serve";
+    EXPECT_TRUE(site.overtaken);
+  }
+  ends.end();
 }
 
 }  // namespace
