@@ -16,8 +16,10 @@
 
 #include "address.h"
 #include "failure.h"
+#include "gss.h"
 #include "memory.h"
 #include "reactor.h"
+#include "rrdk/gss_context.h"
 #include "rrdk/rpcbind.h"
 #include "rrdk/tirpc.h"
 #include "sizes.h"
@@ -145,6 +147,11 @@ class Handle {
   CLIENT* client() noexcept { return &client_; }
   // From now on calls are for this program and version.
   Result<void> use(rpcprog_t program, rpcvers_t version);
+  // Returns null if the CLIENT is not one of rrdk_clnt_create().
+  static Handle* of(CLIENT* client) noexcept {
+    return client != nullptr && client->cl_ops == &kOps ? &self(client) : nullptr;
+  }
+  Result<SharedCredential> establish(const GssContextOptions& options);
 
  private:
   static const CLIENT::clnt_ops kOps;
@@ -167,6 +174,7 @@ class Handle {
   static bool settle(Posted& posted);
   bool encode(Call& call, const Wanted& wanted);
   bool set_credential();
+  void refuse(auth_stat why, const std::string& what);
   clnt_stat outcome(const Call& call);
   clnt_stat fail_with(clnt_stat status, int error, const std::string& what);
   bool get_or_set(u_int request, void* info);
@@ -193,7 +201,8 @@ class Handle {
   rpc_err error_ = {};
   sockaddr_storage address_ = {};
   netbuf address_view_ = {};
-  // The credential of the connection.
+  // The credential of the connection: of a GssAuth with that number, or if it is 0 the others.
+  uint64_t context_ = 0;
   AuthFlavor flavor_ = AuthFlavor::kNone;
   std::string credential_;
 };
@@ -392,26 +401,50 @@ bool Handle::encode(Call& call, const Wanted& wanted) {
 // The connection takes the credential of cl_auth, which the program may set at any time.
 bool Handle::set_credential() {
   static const opaque_auth none = {};
-  const opaque_auth& wanted = client_.cl_auth != nullptr ? client_.cl_auth->ah_cred : none;
+  const AUTH* const auth = client_.cl_auth;
+  if (const GssAuth* gss = GssAuth::of(auth)) {
+    if (gss->number() != context_)
+      line_->connection().set_credential(gss->context());
+    context_ = gss->number();
+    return true;
+  }
+  if (is_unfinished(auth)) {
+    refuse(AUTH_FAILED, "authgss_create() cannot be used here: use rrdk_authgss_create()");
+    rpc_createerr.cf_stat = RPC_AUTHERROR;  // authgss_create() itself leaves RPC_SUCCESS there
+    return false;
+  }
+  const opaque_auth& wanted = auth != nullptr ? auth->ah_cred : none;
   const auto flavor = static_cast<AuthFlavor>(wanted.oa_flavor);
   const std::string_view body(wanted.oa_base, wanted.oa_length);
-  if (flavor == flavor_ && body == credential_) [[likely]]
+  if (flavor == flavor_ && body == credential_ && context_ == 0) [[likely]]
     return true;
   if (flavor != AuthFlavor::kNone && flavor != AuthFlavor::kSys) {
-    fail_with(RPC_AUTHERROR, 0,
-              "authentication flavour " + std::to_string(wanted.oa_flavor) +
-                  " is not supported: use AUTH_NONE or AUTH_SYS");
-    error_.re_why = AUTH_FAILED;
+    refuse(AUTH_FAILED, "authentication flavour " + std::to_string(wanted.oa_flavor) +
+                            " is not supported: use AUTH_NONE, AUTH_SYS or rrdk_authgss_create()");
     return false;
   }
   if (auto set = line_->connection().set_auth(flavor, std::as_bytes(std::span(body))); !set) {
-    fail_with(RPC_AUTHERROR, 0, set.error().message);
-    error_.re_why = AUTH_BADCRED;
+    refuse(AUTH_BADCRED, set.error().message);
     return false;
   }
+  context_ = 0;
   flavor_ = flavor;
   credential_ = body;
   return true;
+}
+
+void Handle::refuse(auth_stat why, const std::string& what) {
+  fail_with(RPC_AUTHERROR, 0, what);
+  error_.re_why = why;
+}
+
+// Leads while it waits, since the library then polls the core by itself.
+Result<SharedCredential> Handle::establish(const GssContextOptions& options) {
+  if (auto allowed = check_process(); !allowed)
+    return tl::unexpected(allowed.error());
+  std::lock_guard lock(mutex_);
+  Lead lead(line_->reactor());
+  return establish_context(line_->connection(), programs_.back()->binding(), options);
 }
 
 clnt_stat Handle::outcome(const Call& call) {
@@ -593,6 +626,38 @@ Made<std::unique_ptr<Handle>> connect(const std::string& uri, rpcprog_t program,
   return handle;
 }
 
+// A context that was not made, in libtirpc's error codes.
+void note_in_createerr(const Error& error) {
+  const clnt_stat status = error.code == Errc::kTimeout          ? RPC_TIMEDOUT
+                           : error.code == Errc::kConnectionLost ? RPC_CANTRECV
+                                                                 : RPC_AUTHERROR;
+  rpc_createerr = {};
+  rpc_createerr.cf_stat = status;
+  rpc_createerr.cf_error.re_status = status;
+  if (status == RPC_AUTHERROR)
+    rpc_createerr.cf_error.re_why = AUTH_FAILED;
+  else
+    rpc_createerr.cf_error.re_errno = rrdk::errno_of(error.code);
+  note_failure(error.message);
+}
+
+Result<AUTH*> make_context(CLIENT* client, const char* target, unsigned service,
+                           const char* principal) {
+  Handle* const handle = Handle::of(client);
+  if (handle == nullptr)
+    return fail(Errc::kInvalidArgument,
+                "the CLIENT is not one of rrdk_clnt_create(): libtirpc's authgss_create() makes "
+                "contexts for it");
+  if (target == nullptr)
+    return fail(Errc::kInvalidArgument, "the service is NULL: it is as nfs@server.example.org");
+  GssContextOptions options;
+  options.target = target;
+  options.protection = static_cast<GssProtection>(service);
+  options.principal = principal != nullptr ? principal : "";
+  return handle->establish(options).map(
+      [](SharedCredential made) { return (new GssAuth(std::move(made)))->auth(); });
+}
+
 // The system's error, if the message ends with it.
 int errno_of(const Error& error) {
   for (const int system : {EMFILE, ENFILE, EAGAIN}) {
@@ -605,6 +670,15 @@ int errno_of(const Error& error) {
 }  // namespace
 
 }  // namespace rrdk::tirpc
+
+AUTH* rrdk_authgss_create(CLIENT* client, const char* target, unsigned service,
+                          const char* principal) {
+  auto made = rrdk::tirpc::make_context(client, target, service, principal);
+  if (made)
+    return *made;
+  rrdk::tirpc::note_in_createerr(made.error());
+  return nullptr;
+}
 
 CLIENT* rrdk_clnt_create(const char* uri, rpcprog_t program, rpcvers_t version) {
   auto handle = rrdk::tirpc::connect(uri, program, version);

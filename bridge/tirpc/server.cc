@@ -15,6 +15,7 @@
 #include "exchange.h"
 #include "failure.h"
 #include "reactor.h"
+#include "rrdk/gss.h"
 #include "rrdk/rpcbind.h"
 #include "rrdk/tirpc.h"
 #include "service.h"
@@ -30,7 +31,8 @@ constexpr uint32_t kSendTimeoutMs = 10'000;
 
 class Transport : public Exchange {
  public:
-  static Result<Transport*> listen(const std::string& uri);
+  // `keys` may be null: RPCSEC_GSS is refused.
+  static Result<Transport*> listen(const std::string& uri, std::unique_ptr<GssAcceptor> keys);
   ~Transport();
   static Transport& of(const SVCXPRT* handle) {
     return static_cast<Transport&>(Exchange::of(handle));
@@ -55,14 +57,18 @@ class Transport : public Exchange {
     std::array<char, AuthSys::kMaxMachineName + 1> machine;
     std::array<gid_t, AuthSys::kMaxGids> groups;
     authunix_parms unix_credential;
+    std::string principal;
+    rrdk_svc_gss_caller gss_caller;
   };
 
   static const Ops kOps;
   static void destroy(SVCXPRT* handle);
   bool identify(svc_req& request);
+  bool identify_by_gss(svc_req& request);
 
   // Keeps the bindings that the Server knows, including those of the retired ones.
   std::vector<std::unique_ptr<Registration>> registrations_, retired_;
+  std::unique_ptr<GssAcceptor> keys_;  // or null
   std::unique_ptr<Server> server_;
   std::string uri_;
   Request request_ = {};
@@ -80,7 +86,7 @@ const Ops Transport::kOps = {
     free_args,
     destroy};
 
-Result<Transport*> Transport::listen(const std::string& uri) {
+Result<Transport*> Transport::listen(const std::string& uri, std::unique_ptr<GssAcceptor> keys) {
   Service& service = Service::get();
   if (auto started = service.start(); !started)
     return tl::unexpected(started.error());
@@ -91,9 +97,11 @@ Result<Transport*> Transport::listen(const std::string& uri) {
                                                             .max_call = kMostBytes,
                                                             .max_reply = kMostBytes,
                                                             .first_call_timeout_ms = 0,
-                                                            .send_timeout_ms = kSendTimeoutMs});
+                                                            .send_timeout_ms = kSendTimeoutMs,
+                                                            .gss = keys.get()});
   if (!server)
     return tl::unexpected(server.error());
+  made->keys_ = std::move(keys);
   made->server_ = std::move(*server);
   auto where = made->server_->listen(uri);
   if (!where)
@@ -215,6 +223,8 @@ bool Transport::identify(svc_req& request) {
                      .oa_length = credential.body.size()};
   if (credential.flavor == AuthFlavor::kNone)
     return true;
+  if (credential.flavor == AuthFlavor::kRpcsecGss && keys_ != nullptr)
+    return identify_by_gss(request);
   if (credential.flavor != AuthFlavor::kSys) {
     deny(AuthStat::kRejectedCred);
     return false;
@@ -237,6 +247,27 @@ bool Transport::identify(svc_req& request) {
   return true;
 }
 
+// The library has verified it.
+bool Transport::identify_by_gss(svc_req& request) {
+  const CallSecurity security = call_.security();
+  request_.principal = security.principal;
+  request_.gss_caller = {.principal = request_.principal.c_str(),
+                         .service = static_cast<unsigned>(security.protection)};
+  request.rq_clntcred = &request_.gss_caller;
+  return true;
+}
+
+// The largest arguments and results are taken with every protection.
+Result<std::unique_ptr<GssAcceptor>> take_keys(const char* service, const char* key_table) {
+  if (auto allowed = check_process(); !allowed)
+    return tl::unexpected(allowed.error());
+  GssAcceptorOptions options;
+  options.service = service != nullptr ? service : "";
+  options.key_table = key_table != nullptr ? key_table : "";
+  options.max_protected_bytes = kMostBytes;
+  return GssAcceptor::create(options);
+}
+
 void Transport::destroy(SVCXPRT* handle) {
   Transport* transport = &of(handle);
   if (!check_process())
@@ -254,7 +285,17 @@ using rrdk::tirpc::Service;
 using rrdk::tirpc::Transport;
 
 SVCXPRT* rrdk_svc_create(const char* uri) {
-  auto transport = Transport::listen(uri);
+  auto transport = Transport::listen(uri, nullptr);
+  if (transport)
+    return (*transport)->handle();
+  rrdk::tirpc::note_failure(transport.error().message);
+  return nullptr;
+}
+
+SVCXPRT* rrdk_svc_create_gss(const char* uri, const char* service, const char* key_table) {
+  auto transport = rrdk::tirpc::take_keys(service, key_table).and_then([uri](auto keys) {
+    return Transport::listen(uri, std::move(keys));
+  });
   if (transport)
     return (*transport)->handle();
   rrdk::tirpc::note_failure(transport.error().message);

@@ -42,6 +42,10 @@ std::string caller_of(const svc_req* request) {
     text += ntohl(caller->sin_addr.s_addr) == INADDR_LOOPBACK ? " loopback" : " other";
     text += ntohs(caller->sin_port) < IPPORT_RESERVED ? " reserved" : "";
   }
+  if (request->rq_cred.oa_flavor == RPCSEC_GSS) {
+    const auto* who = static_cast<const rrdk_svc_gss_caller*>(request->rq_clntcred);
+    return text + ", " + who->principal + " by " + std::to_string(who->service);
+  }
   if (request->rq_cred.oa_flavor != AUTH_SYS)
     return text + ", flavour " + std::to_string(request->rq_cred.oa_flavor);
   const auto* who = static_cast<const authunix_parms*>(request->rq_clntcred);
@@ -286,17 +290,20 @@ StubServer::StubServer() {
     if (tcp == nullptr || !svc_reg(tcp, KV_PROG, KV_V1, kv_prog_1, nullptr) ||
         !svc_reg(tcp, kOddProgram, kOddVersion, odd, nullptr))
       return ready.set_value("no TCP");
+    std::map<std::string, SVCXPRT*> made = {{"shm", rrdk_svc_create(fresh_name().c_str())},
+                                            {"iwarp", rrdk_svc_create("iwarp://127.0.0.1:0")}};
+    if (std::getenv("RRDK_TEST_REALM") != nullptr)
+      made["gss"] = rrdk_svc_create_gss("iwarp://127.0.0.1:0", "nfs@localhost", nullptr);
     std::vector<SVCXPRT*> transports;
-    for (const std::string& uri : {fresh_name(), std::string("iwarp://127.0.0.1:0")}) {
-      SVCXPRT* transport = rrdk_svc_create(uri.c_str());
+    for (const auto& [name, transport] : made) {
       if (transport == nullptr || !rrdk_svc_reg(transport, KV_PROG, KV_V1, kv_prog_1, 0) ||
           !rrdk_svc_reg(transport, kOddProgram, kOddVersion, odd, 0) ||
           !rrdk_svc_reg(transport, kOddLoopback, kOddVersion, odd, RRDK_SVC_LOOPBACK))
         return ready.set_value(rrdk_tirpc_error());
-      uris_[uri.substr(0, uri.find(':'))] = rrdk_svc_uri(transport);
+      uris_[name] = rrdk_svc_uri(transport);
       transports.push_back(transport);
     }
-    const std::string wrong = try_registrations(transports.front());
+    const std::string wrong = try_registrations(made["shm"]);
     ready.set_value(wrong);
     if (wrong.empty())
       has_own_loop() ? serve_in_own_loop() : rrdk_svc_run();

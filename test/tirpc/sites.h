@@ -70,7 +70,7 @@ class StubServer {
   // find out that the serving thread leads again. The serving thread does not sleep meanwhile.
   void without_keeper(const std::function<void()>& during);
   void spin();  // returns when the serving thread has done so for a millisecond, and no call came
-  // "shm", "iwarp", "tcp".
+  // "shm", "iwarp", "tcp"; in a Kerberos realm (test/gss/realm.py) also "gss".
   CLIENT* connect(const std::string& transport, rpcprog_t program, rpcvers_t version) const;
   const std::string& uri(const std::string& transport) const { return uris_.at(transport); }
 

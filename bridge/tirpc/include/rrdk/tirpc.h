@@ -25,7 +25,8 @@
  *   - A call is answered before its dispatch routine returns, or rrdk_svc_defer() is called in it.
  *   - Calls and replies have at most 8 MiB. The client has to know the largest size of a reply:
  *     RRDK_CLSET_MAX_REPLY, or the binding file.
- *   - Authentication: AUTH_NONE and AUTH_SYS. Other flavours are refused on both sides.
+ *   - Authentication: AUTH_NONE, AUTH_SYS, and RPCSEC_GSS with Kerberos by rrdk_authgss_create()
+ * and rrdk_svc_create_gss(). Other flavours are refused on both sides.
  *   - The descriptor of a CLIENT or SVCXPRT is -1.
  *
  * Threads: several threads may use one CLIENT, as with libtirpc: their calls are made one after the
@@ -94,6 +95,33 @@ extern "C" {
 CLIENT* rrdk_clnt_create(const char* uri, rpcprog_t program, rpcvers_t version);
 
 /**
+ * Makes an AUTH for cl_auth: a security context of RPCSEC_GSS with Kerberos, by calls of the
+ * CLIENT's procedure 0. It takes the place of libtirpc's authgss_create() and
+ * authgss_create_default(), whose AUTH a CLIENT of rrdk_clnt_create() refuses: calls then end with
+ * RPC_AUTHERROR and re_why AUTH_FAILED, and authgss_create() returns NULL.
+ *
+ *   AUTH *alice = rrdk_authgss_create(client, "nfs@server.example.org", RPCSEC_GSS_SVC_PRIVACY,
+ * NULL); if (alice == NULL) { fprintf(stderr, "%s\n", rrdk_tirpc_error()); exit(1); }
+ *   client->cl_auth = alice;
+ *
+ * `target` is the service, and `service` a rpc_gss_svc_t of rpc/auth_gss.h: 1 proves who calls, 2
+ * also protects arguments and results from changes, 3 also hides them. `principal` says whose
+ * ticket is used, and NULL is the default one. With 2 and 3 the items of the binding file are
+ * copied. The AUTH may be used by any number of CLIENTs of rrdk_clnt_create(), but by no other, and
+ * by several threads. Destroy it by auth_destroy(), when no cl_auth refers to it any more; the
+ * server is not told, and forgets the context in time. If the server forgets it earlier, the
+ * library establishes another one while a call waits. authgss_service() and
+ * authgss_get_private_data() must not be called for it.
+ *
+ * It asks the KDC and the server, which may take seconds. Calls of other threads may wait
+ * meanwhile, also on other CLIENTs. Returns NULL on failure: rrdk_tirpc_error() has the reason, and
+ * rpc_createerr RPC_AUTHERROR, RPC_TIMEDOUT or RPC_CANTRECV. doc/security.md tells how to get keys
+ * and tickets.
+ */
+AUTH* rrdk_authgss_create(CLIENT* client, const char* target, unsigned service,
+                          const char* principal);
+
+/**
  * For clnt_control(), beside those of libtirpc (CLSET_TIMEOUT, CLGET_TIMEOUT, CLGET_SERVER_ADDR,
  * CLGET_SVC_ADDR, CLGET_VERS, CLSET_VERS, CLGET_PROG, CLSET_PROG; CLSET_FD_CLOSE and
  * CLSET_FD_NCLOSE do nothing; others are refused: CLGET_FD, since a CLIENT has no descriptor that a
@@ -128,6 +156,29 @@ CLIENT* rrdk_clnt_create(const char* uri, rpcprog_t program, rpcvers_t version);
  */
 SVCXPRT* rrdk_svc_create(const char* uri);
 
+/**
+ * As rrdk_svc_create(), and takes RPCSEC_GSS with Kerberos, besides the other flavours. `service`
+ * is such as "nfs@server.example.org", and NULL each one in the key table; `key_table` is a path,
+ * and NULL what KRB5_KTNAME names, or /etc/krb5.keytab. The library verifies the calls, and
+ * rq_clntcred says who called:
+ *
+ *   if (request->rq_cred.oa_flavor != RPCSEC_GSS)
+ *     return svcerr_weakauth(request->rq_xprt);
+ *   const struct rrdk_svc_gss_caller *caller = request->rq_clntcred;
+ *   if (caller->service < RPCSEC_GSS_SVC_INTEGRITY || strcmp(caller->principal, "alice@REALM") !=
+ * 0) return svcerr_weakauth(request->rq_xprt);
+ *
+ * What libtirpc itself has for this is not for such an SVCXPRT: svcauth_gss_set_svc_name(),
+ * svcauth_gss_get_principal(), rpc_gss_set_svc_name(), rpc_gss_getcred(), rpc_gss_set_callback().
+ */
+SVCXPRT* rrdk_svc_create_gss(const char* uri, const char* service, const char* key_table);
+
+/** What rq_clntcred refers to if the flavour is RPCSEC_GSS, until the dispatch routine returns. */
+struct rrdk_svc_gss_caller {
+  const char* principal; /**< proven: "alice@EXAMPLE.ORG" */
+  unsigned service;      /**< a rpc_gss_svc_t */
+};
+
 /** The address at which it listens: the URI with the port that the system chose. Valid as long as
    the SVCXPRT. */
 const char* rrdk_svc_uri(const SVCXPRT* transport);
@@ -147,8 +198,8 @@ const char* rrdk_svc_uri(const SVCXPRT* transport);
  * by itself.
  *
  * In the svc_req, rq_cred is the credential as it came, and rq_clntcred a struct authunix_parms for
- * AUTH_SYS, until the dispatch routine returns. Calls with other flavours, or malformed
- * credentials, do not get there.
+ * AUTH_SYS, until the dispatch routine returns; for RPCSEC_GSS see rrdk_svc_create_gss(). Calls
+ * with other flavours, or malformed credentials, do not get there.
  *
  * Returns FALSE if nothing was registered; rrdk_tirpc_error() has the reason, such as that the
  * program and version is registered already, or that rpcbind refused it.
