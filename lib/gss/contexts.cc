@@ -7,7 +7,6 @@
 #include <cstring>
 #include <ctime>
 #include <new>
-#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -20,8 +19,6 @@
 
 namespace rrdk::gss {
 
-using State = AcceptedContext::State;
-
 namespace {
 
 // A longer name would not tell callers apart in the cache of repeated calls.
@@ -33,7 +30,19 @@ uint64_t now_s() noexcept {
   return static_cast<uint64_t>(std::time(nullptr));
 }
 
+// Contexts whose tickets have ended that are forgotten at a time: calls wait meanwhile.
+constexpr size_t kMostAtATime = 16;
+
+template <typename Number>
+std::string bytes_of(const Number& number) {
+  return {reinterpret_cast<const char*>(&number), sizeof number};
+}
+
 }  // namespace
+
+Owner owner_of(const fabric::Identity& origin, uint64_t connection) {
+  return {.name = bytes_of(origin.words), .part = bytes_of(connection)};
+}
 
 size_t Contexts::HashOfHandle::operator()(const Handle& handle) const noexcept {
   size_t hash;
@@ -47,7 +56,7 @@ Contexts::Contexts(std::shared_ptr<const Identity> identity, const GssAcceptorOp
 Contexts::~Contexts() {
   {
     const std::lock_guard lock(queue_mutex_);
-    ends_ = true;
+    ends_now_ = true;
   }
   queued_.notify_one();
   thread_.join();
@@ -67,22 +76,40 @@ ContextRef Contexts::find(const Handle& handle) {
   return nullptr;
 }
 
-void Contexts::note_use(AcceptedContext& context) noexcept {
-  context.used_at.store(now_s(), std::memory_order_relaxed);
-  auto unused = State::kUnused;
-  if (context.state.load(std::memory_order_relaxed) == State::kUnused) [[unlikely]]
-    used_ += context.state.compare_exchange_strong(unused, State::kUsed);
+// The order in which they were used is exact to a second, and needs the lock once in each.
+void Contexts::note_use(const ContextRef& context) {
+  const uint64_t now = now_s();
+  if (context->used_at.load(std::memory_order_relaxed) == now) [[likely]]
+    return;
+  ContextRef surplus;  // freed when the lock is
+  const std::lock_guard lock(table_mutex_);
+  if (context->state == State::kUnused) {
+    const uint64_t number = used_.add(context.get(), {.name = context->context.peer()});
+    unused_.take(std::exchange(context->number, number));
+    context->state = State::kUsed;
+  } else if (context->state == State::kUsed) {
+    context->number = used_.renew(context->number);
+  }
+  context->used_at.store(now, std::memory_order_relaxed);
+  if (used_.size() <= options_.max_contexts)
+    return;
+  surplus = take_locked(complete_.find(used_.surplus()->handle));
+  ++evicted_;
 }
 
-// Removes a context. What it has is freed by its last user, not under the lock.
+// What a context has is freed by its last user, not under the lock.
 ContextRef Contexts::take(const Handle& handle) {
   const std::lock_guard lock(table_mutex_);
   const auto found = complete_.find(handle);
-  if (found == complete_.end())
-    return nullptr;
-  ContextRef context = std::move(found->second);
-  complete_.erase(found);
-  used_ -= context->state.exchange(State::kGone) == State::kUsed;
+  return found != complete_.end() ? take_locked(found) : nullptr;
+}
+
+ContextRef Contexts::take_locked(Table::iterator at) {
+  ContextRef context = std::move(at->second);
+  complete_.erase(at);
+  (context->state == State::kUsed ? used_ : unused_).take(context->number);
+  ends_.erase({context->context.ends_at(), context.get()});
+  context->state = State::kGone;
   return context;
 }
 
@@ -92,15 +119,23 @@ void Contexts::destroy(const Handle& handle) {
 }
 
 bool Contexts::establish(std::unique_ptr<Establishment> establishment) {
+  const Establishment* const given = establishment.get();
+  std::unique_ptr<Establishment> surplus;
   {
     const std::lock_guard lock(queue_mutex_);
-    if (queue_.size() >= options_.max_unfinished) {
-      ++refused_;
-      return false;
-    }
-    queue_.push_back(std::move(establishment));
+    queue_.add(std::move(establishment), given->from);
+    if (queue_.size() > options_.max_unfinished)
+      surplus = queue_.take_surplus();
   }
   queued_.notify_one();
+  if (surplus == nullptr)
+    return true;
+  ++refused_;
+  if (surplus.get() == given)
+    return false;
+  surplus->made_way = true;
+  Establishment* const other = surplus.release();  // its owner is `done`
+  other->done(*other);
   return true;
 }
 
@@ -121,12 +156,11 @@ void Contexts::run() {
   pthread_sigmask(SIG_BLOCK, &all, nullptr);  // signals are for the program's threads
   std::unique_lock lock(queue_mutex_);
   for (;;) {
-    queued_.wait(lock, [this] { return ends_ || !queue_.empty(); });
-    if (queue_.empty())
+    queued_.wait(lock, [this] { return ends_now_ || queue_.size() != 0; });
+    if (queue_.size() == 0)
       return;
     // Its owner is `done`, which may free it on another thread.
-    Establishment* const next = queue_.front().release();
-    queue_.pop_front();
+    Establishment* const next = queue_.take_oldest().release();
     lock.unlock();
     try {
       establish_now(*next);
@@ -146,11 +180,12 @@ ContextRef Contexts::begin(const Establishment& establishment) {
       xdr::store_u32(&context->handle[i], random_.next());
     return context;
   }
-  const auto found = std::ranges::find(unfinished_, establishment.handle, &AcceptedContext::handle);
+  const auto found = unfinished_.find(establishment.handle);
   if (found == unfinished_.end())
     return nullptr;
-  ContextRef context = std::move(*found);
+  ContextRef context = std::move(found->second);
   unfinished_.erase(found);
+  unfinished_of_.take(context->number);
   return context;
 }
 
@@ -164,15 +199,22 @@ void Contexts::establish_now(Establishment& establishment) {
   establishment.minor = step.minor;
   establishment.handle = context->handle;
   if (step.goes_on()) {
-    if (unfinished_.size() >= options_.max_unfinished)
-      unfinished_.pop_front();
-    return unfinished_.push_back(std::move(context));
+    const auto kept = unfinished_.emplace(context->handle, context).first;
+    try {
+      context->number = unfinished_of_.add(context.get(), establishment.from);
+    } catch (const std::bad_alloc&) {
+      unfinished_.erase(kept);
+      throw;
+    }
+    if (unfinished_.size() > options_.max_unfinished)
+      unfinished_.erase(unfinished_of_.take_surplus()->handle);
+    return;
   }
   std::byte window[4];
   xdr::store_u32(window, SequenceWindow::kTold);
   if (step.complete() && is_name(context->context.peer()) &&
       context->context.sign(window, establishment.checksum))
-    return keep(std::move(context));
+    return keep(context, establishment.from);
   ++refused_;
   establishment.major = GSS_ERROR(step.major) ? step.major : GSS_S_FAILURE;
   if (const auto left_out = complaints_.allow(base::Tsc::now_ns()))
@@ -180,48 +222,37 @@ void Contexts::establish_now(Establishment& establishment) {
                    base::and_more(*left_out).text);
 }
 
-void Contexts::keep(ContextRef context) {
+void Contexts::keep(const ContextRef& context, const Owner& from) {
+  forget_ended();
   ++established_;
-  const Handle handle = context->handle;
-  unused_.push_back(handle);
-  {
-    const std::lock_guard lock(table_mutex_);
-    complete_.emplace(handle, std::move(context));
+  ContextRef surplus;  // freed when the lock is
+  const std::lock_guard lock(table_mutex_);
+  const auto kept = complete_.emplace(context->handle, context).first;
+  try {
+    ends_.emplace(context->context.ends_at(), context.get());
+    context->number = unused_.add(context.get(), from);
+    context->state = State::kUnused;
+  } catch (const std::bad_alloc&) {
+    ends_.erase({context->context.ends_at(), context.get()});
+    complete_.erase(kept);
+    throw;
   }
-  if (unused_.size() > options_.max_unfinished) {
-    const Handle oldest = unused_.front();
-    unused_.pop_front();
-    const ContextRef found = find(oldest);
-    if (found != nullptr && found->state == State::kUnused && take(oldest) != nullptr)
-      ++evicted_;
-  }
-  if (used_ > options_.max_contexts)
-    make_space();
+  if (unused_.size() <= options_.max_unfinished)
+    return;
+  surplus = take_locked(complete_.find(unused_.surplus()->handle));
+  ++evicted_;
 }
 
-// Forgets the contexts whose tickets have ended. If no ticket has, it forgets the context that was
-// used least recently.
-void Contexts::make_space() {
+// Those whose tickets have ended make space without being asked for.
+void Contexts::forget_ended() {
   const uint64_t now = now_s();
-  std::vector<Handle> over;
-  std::optional<Handle> oldest;
-  {
-    const std::shared_lock lock(table_mutex_);
-    uint64_t oldest_use = UINT64_MAX;
-    for (const auto& [handle, context] : complete_) {
-      if (context->context.ends_at() <= now)
-        over.push_back(handle);
-      const uint64_t use = context->used_at;
-      if (context->state == State::kUsed && use < oldest_use) {
-        oldest_use = use;
-        oldest = handle;
-      }
-    }
+  std::vector<ContextRef> ended;  // freed when the lock is
+  ended.reserve(kMostAtATime);
+  const std::lock_guard lock(table_mutex_);
+  while (!ends_.empty() && ends_.begin()->first <= now && ended.size() != kMostAtATime) {
+    ended.push_back(take_locked(complete_.find(ends_.begin()->second->handle)));
+    ++expired_;
   }
-  for (const Handle& handle : over)
-    expired_ += take(handle) != nullptr;
-  if (over.empty() && oldest && take(*oldest) != nullptr)
-    ++evicted_;
 }
 
 }  // namespace rrdk::gss

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <new>
 #include <span>
 #include <utility>
@@ -30,6 +31,16 @@ void append_words(std::vector<std::byte>& to, Values... values) {
   (append_u32(to, static_cast<uint32_t>(values)), ...);
 }
 
+// The host, or the network that a host of IPv6 can have all addresses of.
+fabric::Identity origin_of(const base::SocketAddress& far) {
+  fabric::Identity origin = {{far.storage.ss_family}};
+  if (far.storage.ss_family == AF_INET)
+    std::memcpy(&origin.words[1], &reinterpret_cast<const sockaddr_in*>(far.get())->sin_addr, 4);
+  else
+    std::memcpy(&origin.words[1], &reinterpret_cast<const sockaddr_in6*>(far.get())->sin6_addr, 8);
+  return origin;
+}
+
 tl::unexpected<Error> cannot_listen(const std::string& where) {
   const int error = errno;
   const Errc code = error == EADDRINUSE ? Errc::kAddressInUse
@@ -43,6 +54,8 @@ tl::unexpected<Error> cannot_listen(const std::string& where) {
 struct TcpCalls::Connection {
   TcpCalls* owner = nullptr;
   base::Fd socket;
+  fabric::Identity origin;
+  uint64_t number = 0;
   Clock::time_point began;
   bool waits = false;                      // for the acceptor's thread, which knows this object
   std::unique_ptr<Establishment> checked;  // what that thread is done with; under the mutex
@@ -86,7 +99,8 @@ struct TcpCalls::Connection {
   }
 };
 
-Result<std::unique_ptr<TcpCalls>> TcpCalls::start(Contexts& contexts, const std::string& where) {
+Result<std::unique_ptr<TcpCalls>> TcpCalls::start(Contexts& contexts, const std::string& where,
+                                                  std::chrono::milliseconds most) {
   const auto uri = base::parse_uri("tcp://" + where);
   std::vector<base::SocketAddress> found;
   if (uri && uri->port && uri->path.empty() && uri->query.empty())
@@ -108,11 +122,16 @@ Result<std::unique_ptr<TcpCalls>> TcpCalls::start(Contexts& contexts, const std:
       ntohs(at.storage.ss_family == AF_INET ? reinterpret_cast<sockaddr_in*>(at.get())->sin_port
                                             : reinterpret_cast<sockaddr_in6*>(at.get())->sin6_port);
   return std::unique_ptr<TcpCalls>(
-      new TcpCalls(contexts, std::move(listener), std::move(wake), port));
+      new TcpCalls(contexts, std::move(listener), std::move(wake), port, most));
 }
 
-TcpCalls::TcpCalls(Contexts& contexts, base::Fd listener, base::Fd wake, uint16_t port)
-    : contexts_(contexts), listener_(std::move(listener)), wake_(std::move(wake)), port_(port) {
+TcpCalls::TcpCalls(Contexts& contexts, base::Fd listener, base::Fd wake, uint16_t port,
+                   std::chrono::milliseconds most)
+    : contexts_(contexts),
+      listener_(std::move(listener)),
+      wake_(std::move(wake)),
+      port_(port),
+      most_(most) {
   const base::SignalsBlocked blocked;
   thread_ = std::thread([this] { run(); });
 }
@@ -176,6 +195,11 @@ void TcpCalls::take_answers() {
 // rpc_gss_init_res (RFC 2203 section 5.2.3.1).
 void TcpCalls::give_results(Connection& connection, const Establishment& work) try {
   connection.waits = false;
+  if (work.made_way) {
+    ++refused_;
+    connection.accept(AcceptStat::kSystemErr);
+    return connection.end_reply();
+  }
   if (!work.known) {
     ++refused_;
     connection.deny(AuthStat::kGssCredProblem);
@@ -194,7 +218,7 @@ void TcpCalls::give_results(Connection& connection, const Establishment& work) t
 
 // Those whose time is over, and those that have been closed.
 void TcpCalls::close_old() {
-  const Clock::time_point limit = Clock::now() - kMostMs;
+  const Clock::time_point limit = Clock::now() - most_;
   std::erase_if(connections_, [&](const std::unique_ptr<Connection>& one) {
     if (!one->socket)
       return true;
@@ -204,20 +228,28 @@ void TcpCalls::close_old() {
   });
 }
 
-// Returns false if all connections wait for the acceptor's thread.
+// The oldest of the host with the most gives way. Returns false if all connections wait for the
+// acceptor's thread.
 bool TcpCalls::make_space() {
   if (connections_.size() < kMostConnections)
     return true;
   ++refused_;
-  const auto oldest = std::ranges::find(connections_, false, &Connection::waits);
-  if (oldest == connections_.end())
+  const auto rank = [this](const std::unique_ptr<Connection>& one) {
+    return one->waits ? -1 : std::ranges::count(connections_, one->origin, [](const auto& other) {
+      return other->origin;
+    });
+  };
+  const auto oldest = std::ranges::max_element(connections_, {}, rank);
+  if ((*oldest)->waits)
     return false;
   connections_.erase(oldest);
   return true;
 }
 
 void TcpCalls::accept_one() {
-  base::Fd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  base::SocketAddress far;
+  far.length = sizeof far.storage;
+  base::Fd socket(::accept4(listener_.get(), far.get(), &far.length, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket) {
     accepts_ = errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
     return;
@@ -227,6 +259,8 @@ void TcpCalls::accept_one() {
   auto& one = *connections_.emplace_back(std::make_unique<Connection>());
   one.owner = this;
   one.socket = std::move(socket);
+  one.origin = origin_of(far);
+  one.number = ~accepted_++;  // not the number of a link
   one.began = Clock::now();
 }
 
@@ -335,6 +369,7 @@ bool TcpCalls::take_token(Connection& connection, const CredentialBody& credenti
     work->handle = credential.handle;
     work->token.resize(token.size());
     token.copy_to(work->token.data());
+    work->from = owner_of(connection.origin, connection.number);
     work->call = &connection;
     work->done = [](Establishment& done) {
       Connection& its = *static_cast<Connection*>(done.call);

@@ -3,8 +3,8 @@
 // with all others.
 //
 // The peers are strangers. Each connection has one call at a time, of at most kLongestCall bytes,
-// and kMostMs for all of its calls together. When there are kMostConnections, the one that was made
-// first gives way to another.
+// and kMostMs for all of its calls together. When there are kMostConnections, the oldest of the
+// host that has the most gives way to another.
 #pragma once
 
 #include <atomic>
@@ -29,9 +29,10 @@ class TcpCalls {
   // A token, and a header with two bodies of 400 bytes.
   static constexpr uint32_t kLongestCall = kLongestToken + 1024;
 
-  // `where` is a numeric address and a port. Errors: kInvalidArgument, kAddressInUse, kPermission,
-  // kSystem.
-  static Result<std::unique_ptr<TcpCalls>> start(Contexts& contexts, const std::string& where);
+  // `where` is a numeric address and a port; `most` is a connection's time. Errors:
+  // kInvalidArgument, kAddressInUse, kPermission, kSystem.
+  static Result<std::unique_ptr<TcpCalls>> start(Contexts& contexts, const std::string& where,
+                                                 std::chrono::milliseconds most = kMostMs);
   // Waits for tokens that are being checked.
   ~TcpCalls();
   TcpCalls(const TcpCalls&) = delete;
@@ -45,7 +46,8 @@ class TcpCalls {
   using Clock = std::chrono::steady_clock;
   struct Connection;
 
-  TcpCalls(Contexts& contexts, base::Fd listener, base::Fd wake, uint16_t port);
+  TcpCalls(Contexts& contexts, base::Fd listener, base::Fd wake, uint16_t port,
+           std::chrono::milliseconds most);
   void run();
   void pass();
   void accept_one();
@@ -64,12 +66,14 @@ class TcpCalls {
   const base::Fd listener_;
   const base::Fd wake_;
   const uint16_t port_;
+  const std::chrono::milliseconds most_;
   std::atomic<uint64_t> refused_ = 0;
   std::atomic<bool> ends_ = false;
 
   // The thread's own, in the order in which they were made.
   std::vector<std::unique_ptr<Connection>> connections_;
-  bool accepts_ = true;  // false for one pass when the system lets no connection in
+  uint64_t accepted_ = 0;  // connections since the start
+  bool accepts_ = true;    // false for one pass when the system lets no connection in
 
   std::mutex mutex_;  // of the connections' `checked`
   std::thread thread_;

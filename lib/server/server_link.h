@@ -158,6 +158,7 @@ class ServerLink final : public runtime::Link,
   // destroyed before the link is freed.
   Client& client() const noexcept { return client_; }
   const Origin& origin() const noexcept { return origin_; }
+  fabric::Identity origin_of_peer() const noexcept override { return origin_.identity; }
 
  private:
   void on_up() override;

@@ -13,6 +13,7 @@
 #include "base/list.h"
 #include "engine/connection.h"
 #include "engine/served_call.h"
+#include "fabric/device.h"
 #include "gss/wire.h"
 #include "rpc/headers_datapath.h"
 #include "rrdk/memory.h"
@@ -120,6 +121,8 @@ class Dispatcher : public ServerConnection {
   // Returns a client for calls back to the caller. Any thread that has a call. Errors:
   // kUnsupported, kConnectionLost.
   virtual Result<std::shared_ptr<BackwardClient>> backward_client();
+  // fabric::ConnectRequest::origin(), where it was kept.
+  virtual fabric::Identity origin_of_peer() const noexcept { return {}; }
   // As described at ServerCall; any thread that has a call.
   virtual void request_receive_size(uint32_t /*bytes*/) {}
   virtual void raise_receive_size(uint32_t /*bytes*/) {}

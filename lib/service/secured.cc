@@ -173,7 +173,7 @@ bool Dispatcher::verify(ServedCall& call, const gss::CredentialBody& credential)
     deny(call, Refusal::kGssSequence, AuthStat::kGssCtxProblem);
     return false;
   }
-  gss_->note_use(*secured->context);
+  gss_->note_use(secured->context);
   if (!secured->context->use(credential.sequence)) {
     link_.engine().count_refusal(Refusal::kGssReplay);
     link_.engine().leave_unanswered(call);
@@ -297,6 +297,7 @@ void Dispatcher::establish(ServedCall& call, const gss::CredentialBody& credenti
   work->handle = credential.handle;
   work->token.resize(token.size());
   token.copy_to(work->token.data());
+  work->from = gss::owner_of(origin_of_peer(), link_.id());
   work->call = &call;
   work->done = [](gss::Establishment& done) {
     auto& its = *static_cast<ServedCall*>(done.call);
@@ -324,6 +325,10 @@ void Dispatcher::end_establishment(ServedCall& call) noexcept {
   const std::unique_ptr<SecuredCall> secured(std::exchange(call.secured, nullptr));
   const gss::Establishment* const work = secured->establishment.get();
   --establishments_;
+  if (work->made_way) {
+    link_.engine().count_refusal(Refusal::kGssBusy);
+    return refuse(call, AcceptStat::kSystemErr);
+  }
   if (!work->known)
     return deny(call, Refusal::kGssContext, AuthStat::kGssCredProblem);
   restart_reply(call);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <condition_variable>
+#include <latch>
 
 #include "gss_caller.h"
 
@@ -30,6 +31,7 @@ struct Tokens {
   bool give(std::span<const std::byte> token, Control control = Control::kInit,
             const Handle& handle = {}) {
     auto work = std::make_unique<Establishment>();
+    work->from = from;
     work->control = control;
     work->handle = handle;
     work->token.assign(token.begin(), token.end());
@@ -58,6 +60,25 @@ struct Tokens {
     return done->handle;
   }
 
+  // From now on the acceptor's thread waits for the latch.
+  void hold(std::latch& until) {
+    auto work = std::make_unique<Establishment>();
+    std::latch reached(1);
+    struct Pair {
+      std::latch &until, &reached;
+    } pair{until, reached};
+    work->call = &pair;
+    work->done = [](Establishment& done) {
+      const Pair its = *static_cast<Pair*>(done.call);
+      delete &done;
+      its.reached.count_down();
+      its.until.wait();
+    };
+    EXPECT_TRUE(contexts.establish(std::move(work)));
+    reached.wait();
+  }
+
+  Owner from = {"here", "1"};
   Waiting waiting;  // outlives the acceptor's thread
   Contexts contexts;
 };
@@ -125,12 +146,27 @@ TEST(Contexts, TheOldestMakesSpace) {
   for (int i = 0; i != 6; ++i) {
     GssCaller caller;
     handles.push_back(tokens.establish(caller));
-    tokens.contexts.note_use(*tokens.contexts.find(handles.back()));
+    tokens.contexts.note_use(tokens.contexts.find(handles.back()));
   }
-  // The last one was used only when it had been kept.
+  EXPECT_EQ(tokens.contexts.stats().contexts, 3u);
+  EXPECT_EQ(tokens.contexts.stats().evicted, 3u);
+  EXPECT_EQ(tokens.contexts.find(handles[2]), nullptr);
+  EXPECT_NE(tokens.contexts.find(handles[3]), nullptr);
+}
+
+// One with a key makes as many as it likes.
+TEST(Contexts, OneCallerTakesNoPlaceOfOthers) {
+  Tokens tokens({.service = {}, .key_table = {}, .max_contexts = 4});
+  GssCaller alice;
+  const Handle first = tokens.establish(alice);
+  tokens.contexts.note_use(tokens.contexts.find(first));
+  for (int i = 0; i != 20; ++i) {
+    GssCaller bob("nfs@localhost", "bob");
+    tokens.contexts.note_use(tokens.contexts.find(tokens.establish(bob)));
+  }
+  EXPECT_NE(tokens.contexts.find(first), nullptr);
   EXPECT_EQ(tokens.contexts.stats().contexts, 4u);
-  EXPECT_EQ(tokens.contexts.stats().evicted, 2u);
-  EXPECT_NE(tokens.contexts.find(handles.back()), nullptr);
+  EXPECT_EQ(tokens.contexts.stats().evicted, 17u);
 }
 
 // A token that was recorded makes contexts when it is sent again; its sender does not have their
@@ -139,7 +175,7 @@ TEST(Contexts, ThatAreNotUsedTakeNoPlaceOfOthers) {
   Tokens tokens({.service = {}, .key_table = {}, .max_contexts = 3, .max_unfinished = 5});
   GssCaller honest;
   const Handle used = tokens.establish(honest);
-  tokens.contexts.note_use(*tokens.contexts.find(used));
+  tokens.contexts.note_use(tokens.contexts.find(used));
   GssCaller other;
   const Bytes recorded = other.begin();
   for (int i = 0; i != 40; ++i) {
@@ -148,6 +184,56 @@ TEST(Contexts, ThatAreNotUsedTakeNoPlaceOfOthers) {
   }
   EXPECT_NE(tokens.contexts.find(used), nullptr);
   EXPECT_LE(tokens.contexts.stats().contexts, 6u);
+}
+
+TEST(Contexts, ThatAPeerDoesNotUseTakeNoPlaceOfAnothers) {
+  Tokens tokens({.service = {}, .key_table = {}, .max_unfinished = 5});
+  tokens.from = {"there", "1"};
+  GssCaller honest;
+  const Handle unused = tokens.establish(honest);
+  GssCaller other;
+  const Bytes recorded = other.begin();
+  for (const Owner& flood : {Owner{"here", "1"}, Owner{"here", "2"}}) {
+    tokens.from = flood;
+    for (int i = 0; i != 20; ++i) {
+      ASSERT_TRUE(tokens.give(recorded));
+      EXPECT_EQ(tokens.take()->major, uint32_t{GSS_S_COMPLETE});
+    }
+  }
+  EXPECT_NE(tokens.contexts.find(unused), nullptr);
+  EXPECT_EQ(tokens.contexts.stats().contexts, 5u);
+}
+
+TEST(Contexts, OnePeersTokensKeepNoOthersOut) {
+  constexpr uint32_t kMost = 6;
+  Tokens tokens({.service = {}, .key_table = {}, .max_unfinished = kMost});
+  std::latch checked(1);
+  tokens.hold(checked);
+  const auto give = [&](const char* name, const char* part) {
+    tokens.from = {name, part};
+    return tokens.give({});
+  };
+  for (uint32_t i = 0; i != kMost; ++i)
+    EXPECT_TRUE(give("here", i < 4 ? "1" : "2"));
+  EXPECT_FALSE(give("here", "1")) << "it has the most itself";
+  EXPECT_TRUE(tokens.waiting.done.empty());
+  EXPECT_TRUE(give("there", "3"));
+  EXPECT_TRUE(give("here", "4")) << "another connection of that peer has more";
+  ASSERT_EQ(tokens.waiting.done.size(), 2u);
+  for (int i = 0; i != 2; ++i) {
+    const auto made_way = tokens.take();
+    EXPECT_TRUE(made_way->made_way);
+    EXPECT_EQ(made_way->from.part, "1");
+  }
+  checked.count_down();
+  std::vector<std::string> parts;
+  for (uint32_t i = 0; i != kMost; ++i) {
+    const auto done = tokens.take();
+    EXPECT_FALSE(done->made_way);
+    parts.push_back(done->from.part);
+  }
+  EXPECT_EQ(parts, (std::vector<std::string>{"1", "1", "2", "2", "3", "4"}));
+  EXPECT_EQ(tokens.contexts.stats().refused, kMost + 4);
 }
 
 TEST(Contexts, EndWhenTheirCallerSaysSo) {

@@ -12,9 +12,13 @@ namespace rrdk::gss {
 
 class TcpPeer {
  public:
-  explicit TcpPeer(uint16_t port) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  // It comes from that address of this host.
+  explicit TcpPeer(uint16_t port, in_addr_t from = INADDR_LOOPBACK)
+      : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in at = {};
     at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(from);
+    EXPECT_EQ(::bind(socket_.get(), reinterpret_cast<sockaddr*>(&at), sizeof at), 0);
     at.sin_port = htons(port);
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     EXPECT_EQ(::connect(socket_.get(), reinterpret_cast<sockaddr*>(&at), sizeof at), 0);
@@ -24,6 +28,12 @@ class TcpPeer {
     EXPECT_EQ(::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(bytes.size()));
   }
+  // The connection may have ended.
+  void try_to_send(const Bytes& bytes) {
+    (void)!::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  }
+  // Nothing more is sent.
+  void end() { ::shutdown(socket_.get(), SHUT_WR); }
   // As one record of one fragment.
   void call(const Words& message) { send(record(message)); }
   static Bytes record(const Words& message) {

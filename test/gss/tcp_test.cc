@@ -130,6 +130,34 @@ TEST_F(Tcp, TheOldestConnectionGivesWay) {
   EXPECT_EQ(refused(), 1u);
 }
 
+TEST_F(Tcp, OneHostTakesNoPlaceOfOthers) {
+  TcpPeer honest(port(), INADDR_LOOPBACK + 1);
+  honest.call(tcp_call(0, kNothing));
+  EXPECT_EQ(honest.next(), kDone);
+  std::deque<TcpPeer> peers;
+  for (uint32_t i = 0; i != TcpCalls::kMostConnections; ++i) {
+    peers.emplace_back(port()).call(tcp_call(0, kNothing));
+    EXPECT_EQ(peers.back().next(), kDone) << i;
+  }
+  EXPECT_TRUE(peers.front().is_closed());
+  honest.call(tcp_call(0, kNothing));
+  EXPECT_EQ(honest.next(), kDone);
+}
+
+// Whether they are silent, in the middle of a call, or between two.
+TEST_F(Tcp, ConnectionsEndWhenTheirTimeIsOver) {
+  Contexts contexts(Identity::acceptor("nfs@localhost", "").value(), {});
+  const auto tcp = TcpCalls::start(contexts, "127.0.0.1:0", std::chrono::milliseconds(1)).value();
+  TcpPeer silent(tcp->port()), begun(tcp->port()), busy(tcp->port());
+  begun.send(bytes_of({0x80000028, 7, 0}));
+  do {
+    busy.try_to_send(TcpPeer::record(tcp_call(0, kNothing)));
+  } while (!busy.next().empty());
+  EXPECT_TRUE(silent.is_closed());
+  EXPECT_TRUE(begun.is_closed());
+  EXPECT_EQ(tcp->refused(), 3u);
+}
+
 TEST_F(Tcp, EndsWhileTokensWait) {
   std::deque<TcpPeer> peers;
   GssCaller caller;

@@ -115,17 +115,20 @@ struct GssAcceptorOptions {
   std::string key_table;
   /**
    * The most established contexts, at least 1. A caller has one for each client program or host
-   * that it uses. When all are taken, those whose tickets have ended are forgotten, or else the one
-   * used least recently: the next call of it gets kGssCredProblem, and its client makes another.
-   * There is no limit for each caller: one with a key can displace the contexts of others.
+   * that it uses. Those whose tickets have ended are forgotten. When all are taken, the principal
+   * that has the most loses the one that it has not used for longest: the next call of it gets
+   * kGssCredProblem, and its client makes another. So a caller with a key displaces only contexts
+   * of those who have as many.
    */
   uint32_t max_contexts = 4096;
   /**
    * At least 1. Tokens, of up to 64 KiB each, that wait for the acceptor's thread: a further one is
-   * answered SYSTEM_ERR, as is a fifth one of the same connection (Refusal::kGssBusy). Also the
-   * number of contexts that wait for their next token, and of complete ones whose callers have
-   * signed no call yet: a further one takes the place of the oldest. All of these come from peers
-   * that have proven nothing: a recorded token, sent again, makes such a context, too.
+   * answered SYSTEM_ERR (Refusal::kGssBusy), or one of the peer with the most that wait, if that is
+   * another. So is a fifth one of the same connection. Also the number of contexts that wait for
+   * their next token, and of complete ones whose callers have signed no call yet: a further one
+   * takes the place of the oldest of the peer with the most. All of these come from peers that have
+   * proven nothing: a recorded token, sent again, makes such a context, too. Peers are told apart
+   * by origin (ReplayOptions), and those of one origin by connection.
    */
   uint32_t max_unfinished = 64;
   /**
@@ -141,11 +144,13 @@ struct GssAcceptorOptions {
    * Linux's NFS client needs it: its rpc.gssd makes the contexts of a mount over RDMA at TCP port
    * 2049 of the server, and the kernel then uses them over RDMA. Nothing else is served there:
    * NULL with a token, of any program and version, and NULL without RPCSEC_GSS, which does nothing.
-   * Other procedures are answered PROC_UNAVAIL, and calls in a context AUTH_TOOWEAK.
+   * Other procedures are answered PROC_UNAVAIL, and calls in a context AUTH_TOOWEAK: also those
+   * that end it (RFC 2203 section 5.4), which its caller can make over RDMA.
    *
-   * It has a thread of its own and takes 64 connections, of which the oldest gives way to another,
-   * for 10 s each and with one call at a time. Tokens count towards max_unfinished. Every
-   * host that reaches the port may use it: Server's limits and `on_open` do not apply.
+   * It has a thread of its own and takes 64 connections, of which the oldest of the host with the
+   * most gives way to another, for 10 s each and with one call at a time. Tokens count towards
+   * max_unfinished. Every host that reaches the port may use it: Server's limits and `on_open` do
+   * not apply.
    */
   std::string tcp = {};
   Reserved<4> reserved = {};  ///< spare bytes for later releases
@@ -153,7 +158,7 @@ struct GssAcceptorOptions {
 
 /** What an acceptor has counted. */
 struct GssAcceptorStats {
-  /** Established ones that are kept; expired ones count until their next call. */
+  /** Established ones that are kept; expired ones count until they are noticed. */
   uint64_t contexts = 0;
   uint64_t established = 0;  ///< since the acceptor was made
   uint64_t refused = 0;      ///< tokens that Kerberos refused, and those beyond max_unfinished
