@@ -326,9 +326,9 @@ class Hostile : public testing::Test {
         static_cast<double>(after) / (1 << 20), made_beside,
         static_cast<double>(made_beside) / seconds, honest_contexts.load(), lost.load());
     std::printf(
-        "contexts %lu, established %lu, refused %lu, evicted %lu; refused calls: context %lu, "
-        "verifier %lu, sequence %lu, replay %lu, body %lu, credential %lu, busy %lu\n",
-        stats.contexts, stats.established, stats.refused, stats.evicted,
+        "contexts %lu, half made %lu, established %lu, refused %lu, evicted %lu; refused calls: "
+        "context %lu, verifier %lu, sequence %lu, replay %lu, body %lu, credential %lu, busy %lu\n",
+        stats.contexts, half_made, stats.established, stats.refused, stats.evicted,
         counted(Refusal::kGssContext), counted(Refusal::kGssVerifier),
         counted(Refusal::kGssSequence), counted(Refusal::kGssReplay), counted(Refusal::kGssBody),
         counted(Refusal::kGssCredential), counted(Refusal::kGssBusy));
