@@ -129,9 +129,7 @@ struct Call::Impl : engine::OutgoingCall, runtime::WorkItem {
   }
   // The length of the header that begin() has written.
   uint32_t header_bytes() const noexcept {
-    return secured
-               ? rpc::kCallTargetBytes + static_cast<uint32_t>(protection->session->blank().size())
-               : head;
+    return secured ? rpc::kCallTargetBytes + protection->blank_bytes : head;
   }
   void drop_extras() noexcept;
   // `own`: its own credential, null for AUTH_NONE; else the caller's.
@@ -402,6 +400,8 @@ struct Caller::Impl {
     RRDK_ON_CORE(core_);
     RRDK_ASSERT(up_ == nullptr && in_engine_.empty());
     carrier_ = nullptr;
+    if (auto path = std::exchange(path_, nullptr))
+      path->end();
   }
   bool is_up() const noexcept { return up_ != nullptr; }
   runtime::Link* up() const noexcept { return up_; }  // the link that carries new calls; null: none
@@ -431,6 +431,8 @@ struct Caller::Impl {
   virtual bool take_back(Call::Impl&) noexcept { return false; }
   // The same for a call whose security context the server has forgotten: for another context.
   virtual bool wait_for_context(Call::Impl&) noexcept { return false; }
+  // Ends contexts that its calls have used; null: it does not.
+  virtual gss::Path::Owner* context_owner() noexcept { return nullptr; }
   // Called when such calls must not be kept any longer.
   virtual void stop_keeping(Call::Impl&) noexcept {}
 
@@ -440,6 +442,7 @@ struct Caller::Impl {
   void end_failing() noexcept;
   CallStatus ended_status(Call::Impl& call) noexcept;
   // secured.cc: of a call that the server has answered.
+  bool note_path(gss::Session& session) noexcept;
   CallStatus open_reply(Call::Impl& call) noexcept;
   // secured.cc: returns true if the call could not use its context, and waits for another one.
   bool take_denied(Call::Impl& call, CallStatus status) noexcept;
@@ -512,6 +515,7 @@ struct Caller::Impl {
   runtime::Link* up_ = nullptr;
   runtime::Link* carrier_ = nullptr;  // the link whose engine has the calls in in_engine_
   calls::PlainCalls* plain_ = nullptr;
+  std::shared_ptr<gss::Path> path_;  // the carrier's; null: no context has used it
   CallList in_engine_;
   CallList failing_;  // have ended for lack of a connection; their callbacks come with the timer
   FailingTimer failing_timer_;

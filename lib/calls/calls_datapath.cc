@@ -499,12 +499,15 @@ void Caller::Impl::ended(Call::Impl& call) noexcept {
   if (call.status == CallStatus::kConnectionLost && take_back(call)) [[unlikely]]
     return;
   CallStatus status = ended_status(call);
-  if (call.secured && take_denied(call, status)) [[unlikely]]
-    return;
+  if (call.secured) [[unlikely]] {
+    if (take_denied(call, status))
+      return;
+    call.protection->session.reset();  // the call may be idle for long
+  }
   if (call.status == CallStatus::kOk) [[likely]] {
     engine::Requester& requester = carrier_->engine().requester();
     requester.give_arguments(call.message);
-    if (call.secured && call.protection != nullptr) [[unlikely]]
+    if (call.secured) [[unlikely]]
       requester.give_arguments(call.protection->clear);
   }
   // A callback may submit the call again at once. While the engine starts those that wait, it would

@@ -23,8 +23,9 @@ Result<void> NewContext::ask_kdc(const gss::Initiator& initiator) {
   auto identity = gss::Identity::initiator(initiator.principal);
   if (!identity)
     return tl::unexpected(identity.error());
-  session_ =
-      std::make_shared<gss::Session>(std::move(*identity), initiator.target, initiator.protection);
+  const Binding& binding = initiator.null_calls;
+  session_ = gss::Session::make(std::move(*identity), initiator.target, initiator.protection,
+                                {binding.program, binding.version, 0});
   step_ = session_->begin({}, token_);
   if (!step_.error.empty())
     return fail(Errc::kNotFound, "'" + initiator.target + "': " + step_.error);

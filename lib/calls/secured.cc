@@ -101,10 +101,23 @@ void Call::Impl::begin_secured() noexcept {
     return;
   }
   protection->clear.clear();
-  protection->session = credential->initiator()->session();
+  const auto session = credential->initiator()->session();
+  protection->blank_bytes = static_cast<uint32_t>(session->blank().size());
   rpc::encode_signed_call(*args, 0, {program, version, procedure.load(std::memory_order_relaxed)},
-                          protection->session->blank());
+                          session->blank());
   head = protects_body() ? 0 : static_cast<uint32_t>(args->run().size());
+}
+
+// Returns false if there is no memory.
+bool Caller::Impl::note_path(gss::Session& session) noexcept {
+  try {
+    if (path_ == nullptr)
+      path_ = std::make_shared<gss::Path>(context_owner());
+    session.use(path_);
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
 }
 
 // What was written is kept in `clear` if it must be protected, so that this can be done again when
@@ -116,12 +129,14 @@ CallStatus Caller::Impl::seal(Call::Impl& call) noexcept {
   call.reply_header = {};
   call.reply_header.auth_stat = AuthStat::kGssCtxProblem;  // for kAuthError
   if (!call.sealed) {
-    auto present = call.credential->initiator()->session();
-    if (present->blank().size() != protection.session->blank().size()) {
+    protection.session = call.credential->initiator()->session();
+    if (protection.session->blank().size() != protection.blank_bytes) {
       call.head = 0;  // begin() writes another header
+      protection.session.reset();
       return CallStatus::kAuthError;
     }
-    protection.session = std::move(present);
+    if (!note_path(*protection.session))
+      return CallStatus::kNoMemory;
     if (!protection.session->take_number(protection.sequence))
       return CallStatus::kAuthError;
   }
@@ -198,7 +213,11 @@ bool Caller::Impl::take_denied(Call::Impl& call, CallStatus status) noexcept {
   const bool was_answered = call.status == CallStatus::kOk;
   const bool lacks_context =
       was_answered ? is_forgotten(call.reply_header) : call.status == CallStatus::kAuthError;
-  if (!was_refused || !lacks_context || !wait_for_context(call))
+  if (!was_refused || !lacks_context || call.protection->session == nullptr)
+    return false;
+  if (was_answered && call.reply_header.auth_stat == AuthStat::kGssCredProblem)
+    call.protection->session->note_unknown();
+  if (!wait_for_context(call))
     return false;
   const AuthStat why = call.reply_header.auth_stat;  // should there be no other context
   call.reply_header = {};

@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -212,6 +213,7 @@ struct Client::Impl {
 
 struct ClientConnection::Impl final : Caller::Impl,
                                       engine::Upcalls,
+                                      gss::Path::Owner,
                                       std::enable_shared_from_this<ClientConnection::Impl> {
   Impl(std::shared_ptr<Client::Impl> client, runtime::PollCore& core, const fabric::Driver& driver,
        const std::string& uri, const ConnectOptions& connect_in);
@@ -250,9 +252,7 @@ struct ClientConnection::Impl final : Caller::Impl,
   // Called from below, on the core's thread.
   void on_call_ended(engine::OutgoingCall& outgoing) override;
   void on_credit_back() override { note_room(); }
-  CallStatus seal_call(engine::OutgoingCall& call) override {
-    return seal(static_cast<Call::Impl&>(call));
-  }
+  CallStatus seal_call(engine::OutgoingCall& call) override;
   void on_call(engine::ServedCall& call) override;
   void on_version_refused() override;
   void on_link_up();
@@ -308,10 +308,15 @@ struct ClientConnection::Impl final : Caller::Impl,
   template <typename Task>
   void post(Task task) {
     tasks_.fetch_add(1, std::memory_order_relaxed);
-    core().post([this, task = std::move(task)] {
-      task();
-      tasks_.fetch_sub(1, std::memory_order_release);  // last: the Impl may be destroyed now
-    });
+    try {
+      core().post([this, task = std::move(task)] {
+        task();
+        tasks_.fetch_sub(1, std::memory_order_release);  // last: the Impl may be destroyed now
+      });
+    } catch (const std::bad_alloc&) {
+      tasks_.fetch_sub(1, std::memory_order_release);
+      throw;
+    }
   }
 
   Stats link_stats() const;  // of all its links
@@ -319,6 +324,7 @@ struct ClientConnection::Impl final : Caller::Impl,
   // lifecycle.cc, except end(), which is in connection.cc
   void start();
   void close_now(const Ending& ending);
+  void close_link(const Ending& ending);
   void begin_drain(uint64_t due_ns, uint32_t timeout_ms);
   void look_at_drain();
   void settle();
@@ -392,6 +398,17 @@ struct ClientConnection::Impl final : Caller::Impl,
   void go_on_with(Call::Impl& call);
   void stop_renewals();
 
+  // context_ends.cc
+  struct LastCall;
+  gss::Path::Owner* context_owner() noexcept override { return this; }
+  void end_context(std::unique_ptr<gss::Session> session) noexcept override;
+  void end_contexts() noexcept;
+  LastCall* free_last_call() noexcept;
+  void send_last_call(LastCall& call, std::unique_ptr<gss::Session> session);
+  CallStatus seal_last_call(LastCall& call) noexcept;
+  void on_last_call_ended(engine::OutgoingCall& outgoing) noexcept;
+  bool is_ending_contexts() const noexcept;
+
   // rfc5666_config.cc: CONF_RDMA, before any call
   void begin_config();
   void on_config_ended();
@@ -444,8 +461,11 @@ struct ClientConnection::Impl final : Caller::Impl,
   CallList unsent_;                   // waiting for a connection: were not sent
   CallList forgotten_;                // waiting for another security context
   ContextWaiter context_waiter_{*this};
-  std::vector<std::weak_ptr<gss::Initiator>> asked_;  // where it may be registered
-  std::vector<std::shared_ptr<Renewing>> renewals_;   // begun here
+  std::vector<std::weak_ptr<gss::Initiator>> asked_;           // where it may be registered
+  std::vector<std::shared_ptr<Renewing>> renewals_;            // begun here
+  std::mutex ended_mutex_;                                     // any thread: for the next one
+  std::vector<std::unique_ptr<gss::Session>> ended_contexts_;  // that the server does not know yet
+  std::vector<std::unique_ptr<LastCall>> last_calls_;          // which tell it
   OwnTimer waiting_timer_;
   OwnTimer timer_;  // the next attempt, or the end of this one
   Backoff backoff_;

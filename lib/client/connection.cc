@@ -48,6 +48,7 @@ void ClientConnection::Impl::end() noexcept {
   core().assigned().fetch_sub(1, std::memory_order_relaxed);
   probe_.reset();
   config_.reset();
+  last_calls_.clear();
   client_.reset();
   retire();
 }
@@ -94,13 +95,15 @@ void ClientConnection::Impl::on_call(engine::ServedCall& call) {
   link_->take(call);
 }
 
-// Calls that the library makes itself (keepalive, CONF_RDMA) have no Call, and neither have
-// messages of send_option().
+// Calls that the library makes itself (keepalive, CONF_RDMA, the ends of contexts) have no Call,
+// and neither have messages of send_option().
 void ClientConnection::Impl::on_call_ended(engine::OutgoingCall& outgoing) {
   if (!outgoing.by_library) [[likely]]
     ended(static_cast<Call::Impl&>(outgoing));
   else if (outgoing.option != nullptr)
     on_option_ended(outgoing);
+  else if (outgoing.secured)
+    on_last_call_ended(outgoing);
   else if (&outgoing == config_.get())
     on_config_ended();
   else

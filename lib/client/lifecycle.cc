@@ -75,6 +75,16 @@ void ClientConnection::Impl::close_now(const Ending& ending) {
   wanted_ = false;
   look_again_.cancel(core());
   end_waiting(CallStatus::kShutdown);
+  set_credential(nullptr);  // no further call is made, and a context may have no other user
+  end_contexts();
+  if (!is_ending_contexts())
+    return close_link(ending);
+  post([this, ending] { close_link(ending); });  // once this pass has sent what tells the server
+}
+
+void ClientConnection::Impl::close_link(const Ending& ending) {
+  if (is_over())
+    return;
   if (link_)
     link_->close(ending);
   set_ending(ending);  // also if it was closing for another reason
@@ -127,6 +137,7 @@ void ClientConnection::Impl::finish() {
   look_again_.cancel(core());
   end_waiting(shutting_down ? CallStatus::kShutdown : CallStatus::kConnectionLost);
   stop_renewals();
+  end_contexts();
   phase_.store(Phase::kOver, std::memory_order_release);
   look_again_.reset();
   look_again();  // not here: a link may be in the middle of its end below us

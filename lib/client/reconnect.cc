@@ -443,8 +443,10 @@ void ClientConnection::Impl::keep_waiting(Call::Impl& call) noexcept {
   call.resend |= call.sent;
   call.sent = false;
   call.phase = Call::Impl::Phase::kWaiting;
-  if (call.protection != nullptr)
+  if (call.protection != nullptr) {
     call.protection->waits = false;
+    call.protection->session.reset();
+  }
   list_of(call).push(call);
   if (!waiting_timer_.running())
     arm_waiting_timer(core().now());

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/lifetime.h"
+
 namespace rrdk::gss {
 
 namespace {
@@ -9,8 +11,48 @@ namespace {
 // XID to procedure, then flavour and length of the credential (RFC 5531 section 9).
 constexpr uint32_t kBeforeCredential = 32;
 constexpr uint32_t kSequenceAt = kBeforeCredential + 8;
+// In the credential with its flavour and length: what the call is for.
+constexpr uint32_t kControlAt = 12;
 
 }  // namespace
+
+bool Path::take(std::unique_ptr<Session>& session) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (owner_ == nullptr)
+    return false;
+  owner_->end_context(std::move(session));
+  return true;
+}
+
+void Path::end() noexcept {
+  over_.store(true, std::memory_order_relaxed);
+  const std::lock_guard lock(mutex_);
+  owner_ = nullptr;
+}
+
+void Session::let_go(Session* session) noexcept {
+  std::unique_ptr<Session> last(session);
+  const bool is_known = !last->blank_.empty() && !last->unknown_.load(std::memory_order_relaxed);
+  if (!is_known || base::forked)
+    return;
+  for (const std::shared_ptr<Path>& path : std::exchange(last->paths_, {})) {
+    if (path->take(last))
+      return;
+  }
+}
+
+void Session::use(const std::shared_ptr<Path>& path) {
+  const std::lock_guard lock(mutex_);
+  if (std::ranges::find(paths_, path) != paths_.end())
+    return;
+  std::erase_if(paths_, [](const auto& other) { return other->is_over(); });
+  paths_.push_back(path);
+}
+
+const rpc::CallTarget& Session::begin_end() noexcept {
+  xdr::store_u32(&blank_[kControlAt], static_cast<uint32_t>(Control::kDestroy));
+  return null_call_;
+}
 
 std::vector<std::byte> Session::credential(Control control, Protection protection,
                                            std::span<const std::byte> handle) {
@@ -46,12 +88,19 @@ bool Session::open(std::span<const std::byte> handle, uint32_t window,
 
 // Not the number that equals the window: the server's checksum of that came with the context, and
 // would verify a forged reply.
+uint64_t Session::next_number() noexcept {
+  const uint64_t next = next_.fetch_add(1, std::memory_order_relaxed);
+  return next != window_ ? next : next_.fetch_add(1, std::memory_order_relaxed);
+}
+
 bool Session::take_number(uint32_t& sequence) noexcept {
-  uint64_t next = next_.fetch_add(1, std::memory_order_relaxed);
-  if (next == window_) [[unlikely]]
-    next = next_.fetch_add(1, std::memory_order_relaxed);
+  const uint64_t next = next_number();
   sequence = static_cast<uint32_t>(next);
-  return next <= kHighestSequence;
+  return next < kHighestSequence;
+}
+
+uint32_t Session::take_last_number() noexcept {
+  return static_cast<uint32_t>(std::min<uint64_t>(next_number(), kHighestSequence));
 }
 
 bool Session::sign_header(std::byte* header, uint32_t sequence) noexcept {

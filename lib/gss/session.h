@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 
 #include "gss/kerberos.h"
 #include "gss/wire.h"
+#include "rpc/headers_datapath.h"
 #include "rrdk/memory.h"
 #include "rrdk/xdr.h"
 
@@ -20,11 +22,38 @@ namespace rrdk::gss {
 
 class Session;
 
+// A connection, as those contexts see it whose calls it carries: from its first such call until its
+// end.
+class Path {
+ public:
+  class Owner {
+   public:
+    // The context has no user any more. Any thread, with a lock held: it must not call back.
+    virtual void end_context(std::unique_ptr<Session> session) noexcept = 0;
+
+   protected:
+    ~Owner() = default;
+  };
+
+  explicit Path(Owner* owner) : owner_(owner) {}  // null: contexts are not ended there
+
+  // Any thread. Returns false, and leaves the context, if nothing can be sent there any more.
+  bool take(std::unique_ptr<Session>& session) noexcept;
+  bool is_over() const noexcept { return over_.load(std::memory_order_relaxed); }
+  void end() noexcept;
+
+ private:
+  std::mutex mutex_;
+  Owner* owner_;
+  std::atomic<bool> over_ = false;
+};
+
 // What one call keeps of its protection until it has ended.
 struct ProtectedCall {
-  // The context of its last number; begin() takes the present one.
+  // The context of its number; null: it has none now.
   std::shared_ptr<Session> session;
-  Message clear;  // the call as it was written, if its message is another one
+  uint32_t blank_bytes = 0;  // of the context for which its header was written
+  Message clear;             // the call as it was written, if its message is another one
   uint32_t sequence = 0;
   // The results in clear, if they came protected as a whole.
   Fragment results = {};
@@ -42,8 +71,20 @@ class Session {
   // (RFC 4121 section 4.2).
   static constexpr uint32_t kGrowth = 512;
 
-  Session(std::shared_ptr<const Identity> identity, std::string target, Protection protection)
-      : identity_(std::move(identity)), target_(std::move(target)), protection_(protection) {}
+  // `null_call` is what ends the context.
+  Session(std::shared_ptr<const Identity> identity, std::string target, Protection protection,
+          const rpc::CallTarget& null_call = {})
+      : identity_(std::move(identity)),
+        target_(std::move(target)),
+        protection_(protection),
+        null_call_(null_call) {}
+  // When its last user is gone, the server is told, on one of the connections that it was used on.
+  static std::shared_ptr<Session> make(std::shared_ptr<const Identity> identity, std::string target,
+                                       Protection protection, const rpc::CallTarget& null_call) {
+    auto made =
+        std::make_unique<Session>(std::move(identity), std::move(target), protection, null_call);
+    return {made.release(), let_go};
+  }
 
   // Establishment: not on a poll core. `token` is what the acceptor has answered; empty at first.
   Step begin(std::span<const std::byte> token, Token& next) {
@@ -64,8 +105,18 @@ class Session {
   // Credential and verifier of a call, without number and checksum.
   std::span<const std::byte> blank() const noexcept { return blank_; }
 
-  // Any thread, from here on. The next sequence number. Returns false if they are used up.
+  // Any thread, from here on.
+  // Its calls are also made on that connection.
+  void use(const std::shared_ptr<Path>& path);
+  // The server does not know it, and need not be told of its end.
+  void note_unknown() noexcept { unknown_.store(true, std::memory_order_relaxed); }
+  // It has no user any more: the credential is that of the call that ends it (RFC 2203 section
+  // 5.4). Returns what that calls.
+  const rpc::CallTarget& begin_end() noexcept;
+  // The next sequence number. Returns false if they are used up.
   bool take_number(uint32_t& sequence) noexcept;
+  // The same for the call that ends it, for which one is left.
+  uint32_t take_last_number() noexcept;
   // Writes number and checksum into the header of a call. Returns false if the context has ended.
   bool sign_header(std::byte* header, uint32_t sequence) noexcept;
   // Writes the protected form of what begins with the sequence number. Returns false if it fails.
@@ -76,15 +127,22 @@ class Session {
   bool open_results(ProtectedCall& call, Decoder& in, const ItemView& verifier);
 
  private:
+  static void let_go(Session* session) noexcept;
+  uint64_t next_number() noexcept;
+
   const std::shared_ptr<const Identity> identity_;
   const std::string target_;
   const Protection protection_;
+  const rpc::CallTarget null_call_;
   Context context_;
   std::vector<std::byte> blank_;
   uint32_t signed_bytes_ = 0;       // of the header, from the XID to the end of the credential
   uint32_t checksum_bytes_ = 0;     // of its verifier
   uint32_t window_ = 0;             // the server's
   std::atomic<uint64_t> next_ = 1;  // wider than a number, so that none comes twice
+  std::atomic<bool> unknown_ = false;
+  std::mutex mutex_;                          // for what follows
+  std::vector<std::shared_ptr<Path>> paths_;  // those that it was used on
 };
 
 }  // namespace rrdk::gss

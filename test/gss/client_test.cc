@@ -219,6 +219,80 @@ TEST_P(SecuredCalls, GoOnAfterTheServerHasForgottenTheirContext) {
   EXPECT_EQ(acceptor->stats().established, 3 + again);
 }
 
+// The server is told once a context has no user any more, by the connection that is left.
+TEST_P(SecuredCalls, EndTheirContextWithItsLastUser) {
+  start();
+  const auto echo = [](Call& call) {
+    call.begin(kBinding, kEcho).put_opaque(std::span<const std::byte>());
+    return call.submit_and_wait();
+  };
+  auto second = ends->client->connect(ends->uri).value();
+  SharedCredential alice = establish();
+  second->set_credential(alice);
+  {
+    Call first(*connection), other(*second), own(*connection);
+    ASSERT_EQ(echo(first), CallStatus::kOk);
+    ASSERT_EQ(echo(other), CallStatus::kOk);
+    ASSERT_TRUE(own.set_credential(alice));
+    ASSERT_EQ(echo(own), CallStatus::kOk);
+    connection->set_credential({});
+    first.begin(kBinding, 0);
+    EXPECT_EQ(first.submit_and_wait(), CallStatus::kOk);
+    ends->until([&] { return acceptor->stats().destroyed == 1; });
+    alice = {};
+    second->set_credential({});
+    other.begin(kBinding, 0);
+    EXPECT_EQ(other.submit_and_wait(), CallStatus::kOk);
+    EXPECT_EQ(echo(own), CallStatus::kOk) << "its context has still a user";
+    EXPECT_EQ(acceptor->stats().destroyed, 1u);
+  }
+  ends->until([&] { return acceptor->stats().destroyed == 2; });
+  EXPECT_EQ(acceptor->stats().contexts, 0u);
+  EXPECT_EQ(connection->stats()[Counter::kCallsMade] + second->stats()[Counter::kCallsMade], 8u)
+      << "those of the program, and two tokens";
+}
+
+TEST_P(SecuredCalls, EndTheirContextWithTheirConnection) {
+  start();
+  auto second = ends->client->connect(ends->uri).value();
+  {
+    const SharedCredential alice = establish();
+    connection->set_credential(alice);
+    second->set_credential(alice);
+  }
+  for (ClientConnection* one : {connection.get(), second.get()}) {
+    Call call(*one);
+    call.begin(kBinding, kEcho).put_opaque(std::span<const std::byte>());
+    ASSERT_EQ(call.submit_and_wait(), CallStatus::kOk);
+  }
+  connection.reset();
+  {
+    Call call(*second);
+    call.begin(kBinding, kEcho).put_opaque(std::span<const std::byte>());
+    ASSERT_EQ(call.submit_and_wait(), CallStatus::kOk);
+    EXPECT_EQ(acceptor->stats().destroyed, 0u);
+  }
+  EXPECT_EQ(second->drain(5000), 0u);
+  ends->until([&] { return acceptor->stats().destroyed == 1; });
+}
+
+// Without a connection nothing happens, also if the Runtime is gone.
+TEST_P(SecuredCalls, EndTheirContextWithoutAConnection) {
+  start();
+  SharedCredential alice = establish();
+  {
+    Call call(*connection);
+    ASSERT_TRUE(call.set_credential(alice));
+    call.begin(kBinding, kEcho).put_opaque(std::span<const std::byte>());
+    ASSERT_EQ(call.submit_and_wait(), CallStatus::kOk);
+  }
+  connection.reset();
+  ends->end();
+  ends.reset();
+  alice = {};
+  EXPECT_EQ(acceptor->stats().destroyed, 0u);
+}
+
 // Two connections have calls in flight when their server ends. The next one has never heard of
 // their context: both wait for one other, and no call fails.
 // Shows: GSS-CTX-01, GSS-ERR-04
@@ -266,6 +340,8 @@ TEST_P(SecuredCalls, EndIfTheServerForgetsEachContext) {
   EXPECT_EQ(call.auth_stat(), AuthStat::kGssCtxProblem);
   EXPECT_EQ(connection->stats()[Counter::kCallsForgotten], 3u);
   EXPECT_EQ(acceptor->stats().established, 4u);
+  // Of these calls the server has not said that it does not know their contexts.
+  ends->until([&] { return acceptor->stats().destroyed == 3; });
   call.begin(kBinding, kEcho).put_opaque(std::span<const std::byte>());
   EXPECT_EQ(call.submit_and_wait(), CallStatus::kOk);
 }

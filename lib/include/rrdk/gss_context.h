@@ -74,8 +74,11 @@ struct GssContextOptions {
  * connection's poll core. Kerberos' library allocates memory for each.
  *
  * Lifetime: `caller` and `binding` must live until this function returns. The context depends on
- * neither, nor on the Runtime: it outlives the connection on which it was established. The server
- * is not told when it is no longer used, and forgets it in time.
+ * neither, nor on the Runtime: it outlives the connection on which it was established. Its users
+ * are the SharedCredentials that are copies of the result, and the connections, Clients and Calls
+ * that have one; a connection that closes is none any more. After the last one the server is told
+ * to forget it (RFC 2203 section 5.4), on a connection that has carried its calls and is still up.
+ * Nothing waits for that. Without such a connection the server forgets it in time.
  *
  * Threads: any that may wait (rrdk/runtime.h); several at once. Calls of one context take turns at
  * it: cores that share one wait for each other for as long as a checksum or cipher takes.
