@@ -418,6 +418,7 @@ struct Caller::Impl {
 
   // Calls that end because of us, or for lack of a connection, get kShutdown.
   bool shutting_down = false;
+  std::shared_ptr<gss::Path> path_;  // the carrier's; null: no context has used it
 
  private:
   friend class calls::PlainCalls;
@@ -442,7 +443,8 @@ struct Caller::Impl {
   void end_failing() noexcept;
   CallStatus ended_status(Call::Impl& call) noexcept;
   // secured.cc: of a call that the server has answered.
-  bool note_path(gss::Session& session) noexcept;
+  CallStatus number(Call::Impl& call) noexcept;
+  void give_back_number(Call::Impl& call) noexcept;
   CallStatus open_reply(Call::Impl& call) noexcept;
   // secured.cc: returns true if the call could not use its context, and waits for another one.
   bool take_denied(Call::Impl& call, CallStatus status) noexcept;
@@ -515,7 +517,6 @@ struct Caller::Impl {
   runtime::Link* up_ = nullptr;
   runtime::Link* carrier_ = nullptr;  // the link whose engine has the calls in in_engine_
   calls::PlainCalls* plain_ = nullptr;
-  std::shared_ptr<gss::Path> path_;  // the carrier's; null: no context has used it
   CallList in_engine_;
   CallList failing_;  // have ended for lack of a connection; their callbacks come with the timer
   FailingTimer failing_timer_;

@@ -496,6 +496,8 @@ void Caller::Impl::ended(Call::Impl& call) noexcept {
   RRDK_ON_CORE(core_);
   RRDK_ASSERT(call.phase == Call::Impl::Phase::kEngine && carrier_ != nullptr, call.phase);
   in_engine_.remove(call);
+  if (call.secured) [[unlikely]]
+    give_back_number(call);
   if (call.status == CallStatus::kConnectionLost && take_back(call)) [[unlikely]]
     return;
   CallStatus status = ended_status(call);

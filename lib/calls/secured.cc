@@ -108,16 +108,43 @@ void Call::Impl::begin_secured() noexcept {
   head = protects_body() ? 0 : static_cast<uint32_t>(args->run().size());
 }
 
-// Returns false if there is no memory.
-bool Caller::Impl::note_path(gss::Session& session) noexcept {
+// Gives the call a number of the context that is present, unless it has one and was not sent with
+// that: when something else was missing then, it keeps its number, and does not move the window.
+CallStatus Caller::Impl::number(Call::Impl& call) noexcept {
+  gss::ProtectedCall& its = *call.protection;
+  auto present = call.credential->initiator()->session();
+  const bool was_sent = its.complete && !call.sealed;
   try {
     if (path_ == nullptr)
       path_ = std::make_shared<gss::Path>(context_owner());
-    session.use(path_);
-    return true;
+    if (its.numbered && !was_sent && its.session == present &&
+        present->keep_number(path_, core_.now(), its))
+      return CallStatus::kOk;
+    give_back_number(call);
+    its.session = std::move(present);
+    if (its.session->blank().size() != its.blank_bytes) {
+      call.head = 0;  // begin() writes another header
+      its.session.reset();
+      return CallStatus::kAuthError;
+    }
+    switch (its.session->take_number(path_, core_.now(), its)) {
+      case gss::Numbering::kTaken:
+        return CallStatus::kOk;
+      case gss::Numbering::kLater:
+        return CallStatus::kFull;
+      case gss::Numbering::kOver:
+        break;
+    }
+    return CallStatus::kAuthError;
   } catch (const std::bad_alloc&) {
-    return false;
+    return CallStatus::kNoMemory;
   }
+}
+
+void Caller::Impl::give_back_number(Call::Impl& call) noexcept {
+  gss::ProtectedCall& its = *call.protection;
+  if (its.session != nullptr)
+    its.session->give_back(its);
 }
 
 // What was written is kept in `clear` if it must be protected, so that this can be done again when
@@ -128,20 +155,10 @@ CallStatus Caller::Impl::seal(Call::Impl& call) noexcept {
   gss::ProtectedCall& protection = *call.protection;
   call.reply_header = {};
   call.reply_header.auth_stat = AuthStat::kGssCtxProblem;  // for kAuthError
-  if (!call.sealed) {
-    protection.session = call.credential->initiator()->session();
-    if (protection.session->blank().size() != protection.blank_bytes) {
-      call.head = 0;  // begin() writes another header
-      protection.session.reset();
-      return CallStatus::kAuthError;
-    }
-    if (!note_path(*protection.session))
-      return CallStatus::kNoMemory;
-    if (!protection.session->take_number(protection.sequence))
-      return CallStatus::kAuthError;
-  }
+  if (const CallStatus numbered = number(call); numbered != CallStatus::kOk)
+    return numbered;
   gss::Session& session = *protection.session;
-  const bool is_clear = session.transforms_body() && !call.sealed;
+  const bool is_clear = session.transforms_body() && !protection.complete;
   if (is_clear && protection.clear.pieces().empty())
     std::swap(protection.clear, call.message);
   const uint32_t length = call.header_bytes();
@@ -152,6 +169,7 @@ CallStatus Caller::Impl::seal(Call::Impl& call) noexcept {
   std::ranges::copy(session.blank(), header + rpc::kCallTargetBytes);
   if (!session.sign_header(header, protection.sequence))
     return CallStatus::kAuthError;
+  protection.complete = true;
   if (!is_clear)
     return CallStatus::kOk;
   CallStatus status = CallStatus::kOk;
@@ -159,7 +177,8 @@ CallStatus Caller::Impl::seal(Call::Impl& call) noexcept {
     Encoder out(call.message, memory, defaults.inline_size, defaults.max_call);
     status = put_protected(out, session, protection, {header, length});
   }
-  if (status != CallStatus::kOk)
+  protection.complete = status == CallStatus::kOk;
+  if (!protection.complete)
     call.message.clear();  // others may be waiting for its buffers
   return status;
 }
@@ -174,6 +193,7 @@ static bool is_forgotten(const rpc::ReplyHeader& header) noexcept {
 
 CallStatus Caller::Impl::open_reply(Call::Impl& call) noexcept {
   gss::Session& session = *call.protection->session;
+  path_->note_arrival(call.protection->position);
   rpc::ReplyHeader& header = call.reply_header;
   if (header.reply_stat == ReplyStat::kDenied) {  // such a reply has no verifier
     // An earlier connection has carried the call, and the server may have run it then.

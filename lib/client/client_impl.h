@@ -402,6 +402,8 @@ struct ClientConnection::Impl final : Caller::Impl,
   struct LastCall;
   gss::Path::Owner* context_owner() noexcept override { return this; }
   void end_context(std::unique_ptr<gss::Session> session) noexcept override;
+  bool ask_arrival() noexcept override;
+  void prove_arrival() noexcept;
   void end_contexts() noexcept;
   LastCall* free_last_call() noexcept;
   void send_last_call(LastCall& call, std::unique_ptr<gss::Session> session);
@@ -421,6 +423,8 @@ struct ClientConnection::Impl final : Caller::Impl,
 
   // lifecycle.cc: keepalive
   void look_for_silence(uint64_t now_ns);
+  bool write_probe();
+  void on_probe_ended() noexcept;
   bool send_probe();
   std::optional<calls::NullCall> probe_call() const noexcept;
 
@@ -476,6 +480,7 @@ struct ClientConnection::Impl final : Caller::Impl,
   SilenceWatch silence_;
   std::unique_ptr<engine::OutgoingCall> probe_;
   bool probe_unanswered_ = false;
+  uint64_t before_probe_ = 0;                         // sent on path_ by then
   std::vector<std::shared_ptr<OptionCall>> options_;  // that the engine has
   std::unique_ptr<engine::OutgoingCall> config_;      // RFC 5666's compatibility mode
   bool configured_ = false;                           // CONF_RDMA has been answered on this link

@@ -107,7 +107,7 @@ void ClientConnection::Impl::on_call_ended(engine::OutgoingCall& outgoing) {
   else if (&outgoing == config_.get())
     on_config_ended();
   else
-    probe_unanswered_ = false;
+    on_probe_ended();
 }
 
 void ClientConnection::Impl::on_link_tick(uint64_t now_ns) {

@@ -278,6 +278,15 @@ std::optional<calls::NullCall> ClientConnection::Impl::probe_call() const noexce
 
 // Any answer will do, so it is sent without a credential, as NULL calls may be.
 bool ClientConnection::Impl::send_probe() {
+  if (!write_probe())
+    return false;
+  ++client_counters_.keepalives;
+  link_->engine().submit(*probe_);
+  core().mark_dirty(*link_);
+  return true;
+}
+
+bool ClientConnection::Impl::write_probe() {
   const calls::NullCall call = *probe_call();
   if (!probe_) {
     probe_ = std::make_unique<engine::OutgoingCall>();
@@ -291,10 +300,37 @@ bool ClientConnection::Impl::send_probe() {
   }
   probe_->max_reply = call.max_reply;
   probe_unanswered_ = true;
-  ++client_counters_.keepalives;
-  link_->engine().submit(*probe_);
-  core().mark_dirty(*link_);
+  before_probe_ = path_ != nullptr ? path_->sent() : 0;
   return true;
+}
+
+void ClientConnection::Impl::on_probe_ended() noexcept {
+  probe_unanswered_ = false;
+  if (path_ != nullptr && probe_->status == CallStatus::kOk)
+    path_->note_arrival(before_probe_);
+}
+
+// A context of its calls waits to know that they have arrived (gss::Path), and no answer to them
+// has said so.
+bool ClientConnection::Impl::ask_arrival() noexcept {
+  try {
+    post([this] { prove_arrival(); });
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+void ClientConnection::Impl::prove_arrival() noexcept {
+  if (path_ == nullptr)
+    return;
+  path_->note_asked();
+  const bool can_send = link_ != nullptr && (is_up() || drains_up_) && !probe_unanswered_;
+  if (!can_send || path_->arrived() >= path_->sent() || !probe_call() || !write_probe())
+    return;
+  if (!link_->engine().requester().submit_at_once(*probe_))
+    probe_unanswered_ = false;
+  core().mark_dirty(*link_);
 }
 
 }  // namespace rrdk

@@ -98,7 +98,7 @@ uint64_t Requester::quiet_until() const noexcept {
     if (call.deadline_ns != 0)
       until = std::min(until, call.deadline_ns);
   };
-  if (!queued_.empty() && common_.receives.has_bare())
+  if (!queued_.empty() && (common_.receives.has_bare() || waits_turn_))
     return 0;
   if (!queued_.empty())
     until = queued_due_ns_;

@@ -48,6 +48,7 @@ class Requester {
   Requester(Common& common, uint32_t first_xid);
 
   void submit(OutgoingCall& call) noexcept;
+  bool submit_at_once(OutgoingCall& call) noexcept;
   void cancel(OutgoingCall& call) noexcept;
   void end_queued(CallStatus status) noexcept;
 
@@ -364,6 +365,7 @@ class Requester {
   std::vector<std::unique_ptr<OutgoingCall>> stand_ins_;
   std::vector<OutgoingCall*> free_stand_ins_;
   uint64_t queued_due_ns_ = UINT64_MAX;  // no deadline of a queued call is earlier
+  bool waits_turn_ = false;              // the first queued call: seal_call() has said kFull
   uint64_t starved_since_ns_ = 0;        // 0: no tick has seen it starved
   uint64_t starved_heard_ = 0;           // messages that had been received by then
   std::string starved_text_;

@@ -44,6 +44,20 @@ void Requester::submit(OutgoingCall& call) noexcept {
   note_queued(call);
 }
 
+// For a call of the library's that must not wait behind others. Returns false if it would wait.
+bool Requester::submit_at_once(OutgoingCall& call) noexcept {
+  reset(call);
+  call.sent = false;
+  if (!common_.running() || common_.refuses_calls() || !may_start_or_grow())
+    return false;
+  call.stage = CallStage::kQueued;
+  common_.plain_limit = 0;
+  if (start(call))
+    return true;
+  call.stage = CallStage::kIdle;
+  return false;
+}
+
 void Requester::note_queued(const OutgoingCall& call) noexcept {
   if (call.deadline_ns != 0)
     note_deadline(call.deadline_ns);
@@ -115,7 +129,8 @@ bool Requester::start(OutgoingCall& call) noexcept {
     const CallStatus status = common_.upcalls.seal_call(call);
     if (status != CallStatus::kOk) {
       free_slot(call);
-      if (status == CallStatus::kNoMemory && active_ != 0)
+      waits_turn_ = status == CallStatus::kFull;
+      if (waits_turn_ || (status == CallStatus::kNoMemory && active_ != 0))
         return false;
       end(call, status);
       return true;

@@ -54,7 +54,7 @@ class Upcalls {
   // Requester: the call has its XID, and is about to be sent, perhaps once more (RFC 2203 section
   // 5.3.3.1 wants another sequence number then). If it is `sealed` already, only its XID may have
   // changed. Returns kOk, or how the call ends; after kNoMemory it may be tried again when other
-  // calls have ended.
+  // calls have ended, and after kFull it is, and at each tick.
   virtual CallStatus seal_call(OutgoingCall& /*call*/) { return CallStatus::kOk; }
   // Requester: a call that was given up has been answered after all, so another one has its credit.
   virtual void on_credit_back() {}

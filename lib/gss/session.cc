@@ -24,8 +24,17 @@ bool Path::take(std::unique_ptr<Session>& session) noexcept {
   return true;
 }
 
+void Path::ask() noexcept {
+  if (asked_.exchange(true, std::memory_order_relaxed))
+    return;
+  const std::lock_guard lock(mutex_);
+  if (owner_ == nullptr || !owner_->ask_arrival())
+    note_asked();
+}
+
 void Path::end() noexcept {
   over_.store(true, std::memory_order_relaxed);
+  arrived_.store(UINT64_MAX, std::memory_order_relaxed);
   const std::lock_guard lock(mutex_);
   owner_ = nullptr;
 }
@@ -35,18 +44,10 @@ void Session::let_go(Session* session) noexcept {
   const bool is_known = !last->blank_.empty() && !last->unknown_.load(std::memory_order_relaxed);
   if (!is_known || base::forked)
     return;
-  for (const std::shared_ptr<Path>& path : std::exchange(last->paths_, {})) {
-    if (path->take(last))
+  for (const Lane& lane : std::exchange(last->lanes_, {})) {
+    if (lane.path->take(last))
       return;
   }
-}
-
-void Session::use(const std::shared_ptr<Path>& path) {
-  const std::lock_guard lock(mutex_);
-  if (std::ranges::find(paths_, path) != paths_.end())
-    return;
-  std::erase_if(paths_, [](const auto& other) { return other->is_over(); });
-  paths_.push_back(path);
 }
 
 const rpc::CallTarget& Session::begin_end() noexcept {
@@ -74,7 +75,8 @@ bool Session::open(std::span<const std::byte> handle, uint32_t window,
   if (body.size() > kMaxAuthBody || !context_.verify(words, checksum) ||
       !context_.sign(words, ours))
     return false;
-  window_ = window;
+  told_ = window;
+  window_ = std::max(window, 1u);
   blank_.clear();
   append_u32(blank_, static_cast<uint32_t>(AuthFlavor::kRpcsecGss));
   append_opaque(blank_, body);
@@ -86,21 +88,111 @@ bool Session::open(std::span<const std::byte> handle, uint32_t window,
   return true;
 }
 
+void Session::Lane::add(uint64_t number, uint64_t now_ns) noexcept {
+  look(now_ns);
+  latest = path->send();
+  if (first == 0) {
+    first = number;
+    mark = latest;
+    since_ns = now_ns;
+  } else if (second == 0) {
+    second = number;
+  }
+}
+
+void Session::Lane::look(uint64_t now_ns) noexcept {
+  while (first != 0 && (path->arrived() >= mark || now_ns > since_ns + kPatienceNs)) {
+    first = second;
+    second = 0;
+    mark = latest;
+    since_ns = now_ns;
+  }
+}
+
+Session::Lane& Session::lane_of(const std::shared_ptr<Path>& path) {
+  const auto found = std::ranges::find(lanes_, path, &Lane::path);
+  if (found != lanes_.end())
+    return *found;
+  std::erase_if(lanes_, [](const Lane& other) { return other.path->is_over(); });
+  return lanes_.emplace_back(Lane{.path = path});
+}
+
+// The server's window ends at the highest number that it has seen, and it leaves calls below the
+// window unanswered (RFC 2203 section 5.3.3.1). So no number is sent that could push one out which
+// may still be on its way. On one connection none can be overtaken.
+bool Session::is_open(uint64_t number, const Path& path, uint64_t now_ns) noexcept {
+  uint64_t lowest = number;
+  bool is_open = true;
+  for (Lane& lane : lanes_) {
+    lane.look(now_ns);
+    if (lane.first == 0)
+      continue;
+    lowest = std::min(lowest, lane.first);
+    if (lane.path.get() != &path && lane.first + window_ <= number) {
+      is_open = false;
+      lane.path->ask();
+    }
+  }
+  open_until_ = lowest + window_;
+  return is_open;
+}
+
 // Not the number that equals the window: the server's checksum of that came with the context, and
 // would verify a forged reply.
-uint64_t Session::next_number() noexcept {
-  const uint64_t next = next_.fetch_add(1, std::memory_order_relaxed);
-  return next != window_ ? next : next_.fetch_add(1, std::memory_order_relaxed);
-}
-
-bool Session::take_number(uint32_t& sequence) noexcept {
+Numbering Session::take_number(const std::shared_ptr<Path>& path, uint64_t now_ns,
+                               ProtectedCall& call) {
+  const std::lock_guard lock(mutex_);
   const uint64_t next = next_number();
-  sequence = static_cast<uint32_t>(next);
-  return next < kHighestSequence;
+  if (next >= kHighestSequence)
+    return Numbering::kOver;
+  if (turn_ != nullptr && now_ns > turn_until_ns_)
+    turn_ = nullptr;
+  Lane& lane = lane_of(path);
+  const bool has_turn = turn_ == nullptr || turn_ == path.get();
+  if (!has_turn || outstanding_ >= window_ ||
+      (next >= open_until_ && !is_open(next, *path, now_ns))) {
+    if (turn_ == nullptr) {
+      turn_ = path.get();
+      turn_until_ns_ = now_ns + kTurnNs;
+    }
+    return Numbering::kLater;
+  }
+  turn_ = nullptr;
+  next_ = next + 1;
+  ++outstanding_;
+  lane.add(next, now_ns);
+  call.sequence = static_cast<uint32_t>(next);
+  call.numbered = true;
+  call.position = lane.latest;
+  return Numbering::kTaken;
 }
 
+bool Session::keep_number(const std::shared_ptr<Path>& path, uint64_t now_ns, ProtectedCall& call) {
+  const std::lock_guard lock(mutex_);
+  if (uint64_t{call.sequence} + window_ < next_)
+    return false;
+  Lane& lane = lane_of(path);
+  lane.first = lane.first != 0 ? std::min<uint64_t>(lane.first, call.sequence) : call.sequence;
+  lane.mark = lane.latest = call.position = path->send();
+  lane.second = 0;
+  lane.since_ns = now_ns;
+  open_until_ = std::min(open_until_, lane.first + window_);
+  return true;
+}
+
+void Session::give_back(ProtectedCall& call) noexcept {
+  call.complete = false;
+  if (!std::exchange(call.numbered, false))
+    return;
+  const std::lock_guard lock(mutex_);
+  --outstanding_;
+}
+
+// Its calls have ended.
 uint32_t Session::take_last_number() noexcept {
-  return static_cast<uint32_t>(std::min<uint64_t>(next_number(), kHighestSequence));
+  const uint64_t next = std::min<uint64_t>(next_number(), kHighestSequence);
+  next_ = next + 1;
+  return static_cast<uint32_t>(next);
 }
 
 bool Session::sign_header(std::byte* header, uint32_t sequence) noexcept {

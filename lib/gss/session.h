@@ -30,22 +30,49 @@ class Path {
    public:
     // The context has no user any more. Any thread, with a lock held: it must not call back.
     virtual void end_context(std::unique_ptr<Session> session) noexcept = 0;
+    // The same: a context must know which of its calls have arrived (Path::note_arrival()).
+    // Returns false if it cannot find out.
+    virtual bool ask_arrival() noexcept = 0;
 
    protected:
     ~Owner() = default;
   };
 
-  explicit Path(Owner* owner) : owner_(owner) {}  // null: contexts are not ended there
+  // Null: contexts are not ended there, and it cannot be asked.
+  explicit Path(Owner* owner) : owner_(owner) {}
 
   // Any thread. Returns false, and leaves the context, if nothing can be sent there any more.
   bool take(std::unique_ptr<Session>& session) noexcept;
   bool is_over() const noexcept { return over_.load(std::memory_order_relaxed); }
+  void ask() noexcept;
+
+  // The core's thread. Messages arrive in the order in which they are sent: once one is answered,
+  // those before it have arrived, too.
+  uint64_t send() noexcept { return ++sent_; }  // returns the message's position, from 1 on
+  uint64_t sent() const noexcept { return sent_; }
+  void note_arrival(uint64_t position) noexcept {
+    if (position > arrived())
+      arrived_.store(position, std::memory_order_relaxed);
+  }
+  uint64_t arrived() const noexcept { return arrived_.load(std::memory_order_relaxed); }  // any
+  // Nothing that was sent can arrive any more.
   void end() noexcept;
+  void note_asked() noexcept { asked_.store(false, std::memory_order_relaxed); }
 
  private:
+  uint64_t sent_ = 0;
+  std::atomic<uint64_t> arrived_ = 0;  // up to this position
+  std::atomic<bool> asked_ = false;
   std::mutex mutex_;
   Owner* owner_;
   std::atomic<bool> over_ = false;
+};
+
+// How a call that asks for a number goes on.
+enum class Numbering : uint8_t {
+  kTaken,
+  kLater,  // the server's window has no place now
+  kOver    // the numbers are used up
 };
 
 // What one call keeps of its protection until it has ended.
@@ -55,6 +82,9 @@ struct ProtectedCall {
   uint32_t blank_bytes = 0;  // of the context for which its header was written
   Message clear;             // the call as it was written, if its message is another one
   uint32_t sequence = 0;
+  bool numbered = false;  // it has that number, and a place in the window for it
+  bool complete = false;  // its message has it
+  uint64_t position = 0;  // of that message on its Path
   // The results in clear, if they came protected as a whole.
   Fragment results = {};
   Token unwrapped;
@@ -106,15 +136,19 @@ class Session {
   std::span<const std::byte> blank() const noexcept { return blank_; }
 
   // Any thread, from here on.
-  // Its calls are also made on that connection.
-  void use(const std::shared_ptr<Path>& path);
   // The server does not know it, and need not be told of its end.
   void note_unknown() noexcept { unknown_.store(true, std::memory_order_relaxed); }
   // It has no user any more: the credential is that of the call that ends it (RFC 2203 section
   // 5.4). Returns what that calls.
   const rpc::CallTarget& begin_end() noexcept;
-  // The next sequence number. Returns false if they are used up.
-  bool take_number(uint32_t& sequence) noexcept;
+  // Gives a call, which is about to be sent on that path, the next sequence number, and a place in
+  // the server's window (RFC 2203 section 5.2.3.1) until give_back().
+  Numbering take_number(const std::shared_ptr<Path>& path, uint64_t now_ns, ProtectedCall& call);
+  // The same for one that has a number, but was not sent. Returns false if others have overtaken
+  // it: it needs another number.
+  bool keep_number(const std::shared_ptr<Path>& path, uint64_t now_ns, ProtectedCall& call);
+  // The call has been answered or has ended, or it needs another number.
+  void give_back(ProtectedCall& call) noexcept;
   // The same for the call that ends it, for which one is left.
   uint32_t take_last_number() noexcept;
   // Writes number and checksum into the header of a call. Returns false if the context has ended.
@@ -127,8 +161,26 @@ class Session {
   bool open_results(ProtectedCall& call, Decoder& in, const ItemView& verifier);
 
  private:
+  // The numbers that one connection has sent, of which some may still be on their way.
+  struct Lane {
+    std::shared_ptr<Path> path;
+    uint64_t first = 0;     // all that are on their way are this or higher; 0: none is
+    uint64_t mark = 0;      // once this position has arrived, `first` becomes `second`
+    uint64_t second = 0;    // the first number behind the mark; 0: none was sent
+    uint64_t latest = 0;    // position
+    uint64_t since_ns = 0;  // of the mark
+
+    void add(uint64_t number, uint64_t now_ns) noexcept;
+    void look(uint64_t now_ns) noexcept;
+  };
+  // Longer than that a message is not on its way.
+  static constexpr uint64_t kPatienceNs = 1'000'000'000;
+  static constexpr uint64_t kTurnNs = 5'000'000;
+
   static void let_go(Session* session) noexcept;
-  uint64_t next_number() noexcept;
+  uint64_t next_number() const noexcept { return next_ != told_ ? next_ : next_ + 1; }
+  Lane& lane_of(const std::shared_ptr<Path>& path);
+  bool is_open(uint64_t number, const Path& path, uint64_t now_ns) noexcept;
 
   const std::shared_ptr<const Identity> identity_;
   const std::string target_;
@@ -136,13 +188,21 @@ class Session {
   const rpc::CallTarget null_call_;
   Context context_;
   std::vector<std::byte> blank_;
-  uint32_t signed_bytes_ = 0;       // of the header, from the XID to the end of the credential
-  uint32_t checksum_bytes_ = 0;     // of its verifier
-  uint32_t window_ = 0;             // the server's
-  std::atomic<uint64_t> next_ = 1;  // wider than a number, so that none comes twice
+  uint32_t signed_bytes_ = 0;    // of the header, from the XID to the end of the credential
+  uint32_t checksum_bytes_ = 0;  // of its verifier
   std::atomic<bool> unknown_ = false;
-  std::mutex mutex_;                          // for what follows
-  std::vector<std::shared_ptr<Path>> paths_;  // those that it was used on
+  uint32_t told_ = 0;    // the server's window
+  uint32_t window_ = 0;  // the same, but at least 1
+
+  std::mutex mutex_;  // for what follows
+  uint64_t next_ = 1;
+  uint32_t outstanding_ = 0;  // calls with a place in the window
+  // Numbers below this need no look at the lanes.
+  uint64_t open_until_ = 0;
+  std::vector<Lane> lanes_;
+  // Who was first to find no place takes the next one, unless it does not come for it.
+  const Path* turn_ = nullptr;
+  uint64_t turn_until_ns_ = 0;
 };
 
 }  // namespace rrdk::gss

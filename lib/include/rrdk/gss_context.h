@@ -61,11 +61,13 @@ struct GssContextOptions {
  * A denial has no verifier. An attacker who can change messages can put one in place of a reply,
  * and so make the server run a call up to four times.
  *
- * A server leaves a call unanswered whose number is too far behind the highest one: it ends with
- * kTimeout, and its credit is lost until the connection ends. Only calls that overtake each other
- * on different connections can meet with that. So keep the sum of ClientOptions::credits over the
- * connections of one context within the server's window: 2048 with this library's servers, 128 with
- * Linux. Use several contexts beyond that.
+ * A server has a window of numbers (RFC 2203 section 5.3.3.1): 2048 with this library's, 128 with
+ * Linux. As many calls of a context are in flight at once, over all of its connections; further
+ * ones wait as if for credits, and others of their connection behind them. A server leaves a call
+ * unanswered whose number is below the window, which would end it with kTimeout. So a call also
+ * waits while its number would push out one that is still on its way on another connection. If
+ * replies do not show that it has arrived, that connection asks by a NULL call without a
+ * credential; after a second without an answer it counts as arrived.
  *
  * With kIntegrity and kPrivacy, arguments and results are copied and move as a whole, in pool
  * buffers: what was offered only counts towards the size of the reply. A call grows by about 100
@@ -76,7 +78,7 @@ struct GssContextOptions {
  * Lifetime: `caller` and `binding` must live until this function returns. The context depends on
  * neither, nor on the Runtime: it outlives the connection on which it was established. Its users
  * are the SharedCredentials that are copies of the result, and the connections, Clients and Calls
- * that have one; a connection that closes is none any more. After the last one the server is told
+ * that have one; a connection that closes no longer counts. After the last one the server is told
  * to forget it (RFC 2203 section 5.4), on a connection that has carried its calls and is still up.
  * Nothing waits for that. Without such a connection the server forgets it in time.
  *
