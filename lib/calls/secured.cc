@@ -101,6 +101,8 @@ void Call::Impl::begin_secured() noexcept {
     return;
   }
   protection->clear.clear();
+  protection->unwrapped.clear();
+  protection->joined = {};
   const auto session = credential->initiator()->session();
   protection->blank_bytes = static_cast<uint32_t>(session->blank().size());
   rpc::encode_signed_call(*args, 0, {program, version, procedure.load(std::memory_order_relaxed)},

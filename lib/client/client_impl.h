@@ -22,6 +22,7 @@
 #include <mutex>
 #include <new>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -286,10 +287,11 @@ struct ClientConnection::Impl final : Caller::Impl,
   struct OwnTimer : runtime::Timer {
     Impl* connection = nullptr;
   };
-  struct ContextWaiter final : gss::Initiator::Waiter {
+  struct ContextWaiter final : gss::Initiator::Waiter, runtime::WorkItem {
     explicit ContextWaiter(Impl& its) : connection(its) {}
     void on_renewed() noexcept override;
     Impl& connection;
+    std::atomic<bool> queued = false;
   };
   // `look` runs on the core when the timer is due.
   template <void (Impl::*look)()>
@@ -387,7 +389,8 @@ struct ClientConnection::Impl final : Caller::Impl,
   // renewal.cc
   struct Renewing;
   bool wait_for_context(Call::Impl& call) noexcept override;
-  gss::Renewal renew(Call::Impl& call);
+  gss::Renewal renew(Call::Impl& call) noexcept;
+  void begin_renewing(const std::shared_ptr<gss::Initiator>& initiator);
   void note_initiator(const std::shared_ptr<gss::Initiator>& initiator);
   void ask_kerberos(Renewing& renewing, void (*ask)(Renewing&));
   void go_on_renewing(Renewing& renewing);
@@ -465,7 +468,9 @@ struct ClientConnection::Impl final : Caller::Impl,
   CallList unsent_;                   // waiting for a connection: were not sent
   CallList forgotten_;                // waiting for another security context
   ContextWaiter context_waiter_{*this};
-  std::vector<std::weak_ptr<gss::Initiator>> asked_;           // where it may be registered
+  // Where it may be registered.
+  std::set<std::weak_ptr<gss::Initiator>, std::owner_less<>> asked_;
+  size_t asked_limit_ = 64;
   std::vector<std::shared_ptr<Renewing>> renewals_;            // begun here
   std::mutex ended_mutex_;                                     // any thread: for the next one
   std::vector<std::unique_ptr<gss::Session>> ended_contexts_;  // that the server does not know yet

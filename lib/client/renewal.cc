@@ -7,6 +7,7 @@
 // Kerberos, and the core does the rest.
 #include <algorithm>
 #include <memory>
+#include <new>
 #include <utility>
 
 #include "base/assert.h"
@@ -33,8 +34,14 @@ struct Carrier final : Caller {
 }  // namespace
 
 struct ClientConnection::Impl::Renewing : std::enable_shared_from_this<Renewing> {
+  struct Delay : runtime::Timer {
+    Renewing* renewing = nullptr;
+  };
+
   Renewing(Impl& its, std::shared_ptr<gss::Initiator> initiator_in)
-      : asker(&its), initiator(std::move(initiator_in)) {}
+      : asker(&its), initiator(std::move(initiator_in)) {
+    delay.renewing = this;
+  }
 
   // As shared_from_this(), which could throw.
   std::shared_ptr<Renewing> held() noexcept { return weak_from_this().lock(); }
@@ -44,10 +51,21 @@ struct ClientConnection::Impl::Renewing : std::enable_shared_from_this<Renewing>
   calls::NewContext context;
   Result<void> step;  // as Kerberos, or the server, has answered
   std::unique_ptr<Call> call;
+  Delay delay;  // before Kerberos is asked
 };
 
 void ClientConnection::Impl::ContextWaiter::on_renewed() noexcept {
-  connection.post([&its = connection] { its.release_renewed(); });
+  if (queued.exchange(true, std::memory_order_acq_rel))
+    return;
+  connection.tasks_.fetch_add(1, std::memory_order_relaxed);
+  run = [](WorkItem& item) {
+    auto& waiter = static_cast<ContextWaiter&>(item);
+    Impl& its = waiter.connection;
+    waiter.queued.store(false, std::memory_order_release);
+    its.release_renewed();
+    its.tasks_.fetch_sub(1, std::memory_order_release);
+  };
+  connection.core().here() ? connection.core().defer(*this) : connection.core().submit(*this);
 }
 
 bool ClientConnection::Impl::wait_for_context(Call::Impl& call) noexcept {
@@ -75,25 +93,45 @@ bool ClientConnection::Impl::wait_for_context(Call::Impl& call) noexcept {
 }
 
 // How the call goes on, while this connection is up.
-gss::Renewal ClientConnection::Impl::renew(Call::Impl& call) {
+gss::Renewal ClientConnection::Impl::renew(Call::Impl& call) noexcept {
   const std::shared_ptr<gss::Initiator>& initiator = call.credential->initiator();
-  const gss::Renewal renewal = initiator->renew(*call.protection->session, context_waiter_);
-  if (renewal == gss::Renewal::kBegin || renewal == gss::Renewal::kWait)
+  try {
     note_initiator(initiator);
-  if (renewal == gss::Renewal::kBegin) {
-    renewals_.push_back(std::make_shared<Renewing>(*this, initiator));
-    ask_kerberos(*renewals_.back(),
-                 [](Renewing& its) { its.step = its.context.ask_kdc(*its.initiator); });
+    const gss::Renewal renewal = initiator->renew(*call.protection->session, context_waiter_);
+    if (renewal == gss::Renewal::kBegin)
+      begin_renewing(initiator);
+    return renewal;
+  } catch (const std::bad_alloc&) {
+    return gss::Renewal::kFailed;
   }
-  return renewal;
 }
 
 void ClientConnection::Impl::note_initiator(const std::shared_ptr<gss::Initiator>& initiator) {
-  std::erase_if(asked_, [&](const std::weak_ptr<gss::Initiator>& one) {
-    const auto other = one.lock();
-    return other == nullptr || other == initiator;
-  });
-  asked_.push_back(initiator);
+  if (!asked_.insert(initiator).second || asked_.size() < asked_limit_)
+    return;
+  std::erase_if(asked_, [](const std::weak_ptr<gss::Initiator>& one) { return one.expired(); });
+  asked_limit_ = std::max(asked_limit_, 2 * asked_.size());
+}
+
+void ClientConnection::Impl::begin_renewing(const std::shared_ptr<gss::Initiator>& initiator) {
+  try {
+    renewals_.push_back(std::make_shared<Renewing>(*this, initiator));
+  } catch (const std::bad_alloc&) {
+    initiator->given_up();
+    throw;
+  }
+  Renewing::Delay& delay = renewals_.back()->delay;
+  delay.fire = [](runtime::Timer& timer) {
+    const auto held = static_cast<Renewing::Delay&>(timer).renewing->held();
+    try {
+      held->asker->ask_kerberos(
+          *held, [](Renewing& its) { its.step = its.context.ask_kdc(*its.initiator); });
+    } catch (const std::bad_alloc&) {
+      held->initiator->given_up();
+      std::erase(held->asker->renewals_, held);
+    }
+  };
+  core().start_timer(delay, initiator->begins_at_ns());
 }
 
 // On a thread. Then the core goes on.
@@ -169,6 +207,7 @@ void ClientConnection::Impl::end_renewing(Renewing& renewing, const Result<void>
 // It is destroyed later, since it may be in the callback of its call.
 void ClientConnection::Impl::drop_renewing(Renewing& renewing) {
   renewing.asker = nullptr;
+  core().timers().cancel(renewing.delay);
   post([last = renewing.held()] {});
   std::erase(renewals_, renewing.held());
 }
@@ -215,6 +254,7 @@ void ClientConnection::Impl::stop_renewals() {
   }
   for (const std::shared_ptr<Renewing>& renewing : std::exchange(renewals_, {})) {
     renewing->asker = nullptr;
+    core().timers().cancel(renewing->delay);
     if (renewing->call != nullptr)
       renewing->call->abandon();
     renewing->initiator->given_up();

@@ -25,8 +25,17 @@ Renewal Initiator::renew(const Session& forgotten, Waiter& waiter) {
 
 void Initiator::renewed(std::shared_ptr<Session> made) {
   const std::lock_guard lock(mutex_);
-  session_ = std::move(made);
+  session_.swap(made);  // the last one may go after the lock
+  const uint64_t now_ns = base::Tsc::now_ns();
+  const bool is_soon = begins_at_ns_ != 0 && now_ns < begins_at_ns_ + kPauseNs;
+  doublings_ = is_soon ? std::min(doublings_ + 1, kMostDoublings) : 0;
+  begins_at_ns_ = now_ns + (kFirstDelayNs << doublings_);
   tell();
+}
+
+uint64_t Initiator::begins_at_ns() const {
+  const std::lock_guard lock(mutex_);
+  return begins_at_ns_;
 }
 
 void Initiator::refused() {

@@ -58,6 +58,8 @@ class Initiator {
   Renewal renew(const Session& forgotten, Waiter& waiter);
   // The outcomes, which the asker reports.
   void renewed(std::shared_ptr<Session> made);
+  // When the asker may begin. A server that forgets each context at once waits longer each time.
+  uint64_t begins_at_ns() const;
   void refused();   // by Kerberos or the server: it is not tried again for kPauseNs
   void given_up();  // its connection is at fault: those that wait may ask on theirs
   void withdraw(Waiter& waiter);
@@ -71,6 +73,8 @@ class Initiator {
 
  private:
   static constexpr uint64_t kPauseNs = 1'000'000'000;
+  static constexpr uint64_t kFirstDelayNs = 10'000'000;
+  static constexpr uint32_t kMostDoublings = 6;
 
   void tell();
 
@@ -78,6 +82,8 @@ class Initiator {
   std::shared_ptr<Session> session_;
   bool renewing_ = false;
   uint64_t failed_until_ns_ = 0;
+  uint64_t begins_at_ns_ = 0;
+  uint32_t doublings_ = 0;  // of the delay
   std::vector<Waiter*> waiters_;
 };
 

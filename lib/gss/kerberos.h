@@ -33,6 +33,7 @@ class Token {
   }
   // For the library to fill in; what was there is freed.
   gss_buffer_t out() noexcept;
+  void clear() noexcept { (void)out(); }
 
  private:
   gss_buffer_desc buffer_ = GSS_C_EMPTY_BUFFER;

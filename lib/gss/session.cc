@@ -244,6 +244,13 @@ bool Session::open_results(ProtectedCall& call, Decoder& in, const ItemView& ver
       return false;
     clear = call.unwrapped.bytes();
     call.joined = {};
+    // An idle call then keeps nothing but the buffer that it would keep anyway.
+    if (body.contiguous() && clear.size() <= body.size()) {
+      auto* const place = const_cast<std::byte*>(body.data());  // in a buffer of ours
+      std::ranges::copy(clear, place);
+      clear = {place, clear.size()};
+      call.unwrapped.clear();
+    }
   } else {
     std::byte of_body[kMaxAuthBody];
     checksum.copy_to(of_body);

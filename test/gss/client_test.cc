@@ -788,6 +788,52 @@ TEST(Establishing, WorksFromC) {
   server.end();
 }
 
+// A context is renewed for the principal that had it, whose tickets need not be the default any
+// more.
+TEST(Establishing, KeepsItsPrincipal) {
+  static constexpr Procedure kNames[] = {{kEcho,
+                                          [](ServerCall call, void*) {
+                                            call.results().put_string(call.security().principal);
+                                            std::move(call).reply();
+                                          }},
+                                         {loopback::kDeny, loopback::deny}};
+  auto acceptor = GssAcceptor::create({.service = "nfs@localhost", .key_table = {}}).value();
+  ServerOptions options;
+  options.gss = acceptor.get();
+  loopback::Ends ends(loopback::options_for(loopback::Cores::kDedicated), options, {},
+                      {{.binding = &kBinding, .procedures = kNames, .accepts = kAcceptGss}});
+  auto connection = ends.client->connect(ends.uri).value();
+  GssContextOptions context;
+  context.target = "nfs@localhost";
+  const auto name = [&](const SharedCredential& credential) {
+    Call call(*connection);
+    EXPECT_TRUE(call.set_credential(credential));
+    call.begin(kBinding, kEcho);
+    call.expect_reply(100);
+    EXPECT_EQ(call.submit_and_wait(), CallStatus::kOk);
+    const ItemView text = call.results().get_opaque(100);
+    std::string copy(text.size(), ' ');
+    text.copy_to(reinterpret_cast<std::byte*>(copy.data()));
+    return copy;
+  };
+  const SharedCredential first = establish_context(*connection, kBinding, context).value();
+  const std::string alice = name(first);
+  ASSERT_EQ(std::system("kinit -k -t \"${KRB5_CLIENT_KTNAME#FILE:}\" bob"), 0);
+  EXPECT_NE(name(establish_context(*connection, kBinding, context).value()), alice);
+  {
+    Call denied(*connection);
+    ASSERT_TRUE(denied.set_credential(first));
+    denied.begin(kBinding, loopback::kDeny)
+        .put_u32(static_cast<uint32_t>(AuthStat::kGssCredProblem));
+    EXPECT_EQ(denied.submit_and_wait(), CallStatus::kAuthError);
+  }
+  EXPECT_EQ(acceptor->stats().established, 5u) << "three are others for alice's";
+  EXPECT_EQ(name(first), alice);
+  EXPECT_EQ(std::system("kswitch -p alice"), 0);
+  connection.reset();
+  ends.end();
+}
+
 // A server without an acceptor passes the token to nothing: NULL is answered without results.
 TEST(Establishing, NeedsAServerThatTakesIt) {
   loopback::World world(loopback::Cores::kDedicated);

@@ -53,9 +53,10 @@ struct GssContextOptions {
  * within their deadlines (Counter::kCallsForgotten). Later calls use it from the start.
  *
  * If the server or Kerberos refuses another context, a warning says why, and the calls end with
- * kAuthError; a call that is denied a second later tries it again. A call that an earlier
- * connection had carried may end with kConnectionLost instead, since it may have been run. A
- * context is not renewed for a call that has been denied four times, for a connection that is
+ * kAuthError; a call that is denied a second later tries it again. While a server forgets one
+ * context right after the other, each waits longer than the last, up to 640 ms. A call that an
+ * earlier connection had carried may end with kConnectionLost instead, since it may have been run.
+ * A context is not renewed for a call that has been denied four times, for a connection that is
  * draining, and for a BackwardClient.
  *
  * A denial has no verifier. An attacker who can change messages can put one in place of a reply,
