@@ -13,7 +13,7 @@ set -euo pipefail
 
 # Lines of libFuzzer that matter only for tuning.
 noise='^#[0-9]+[[:space:]]+(NEW|REDUCE|RELOAD)|^INFO:|# Uses:|ecommended dictionary'
-all=(header private_data rpc perf receive iwarp shm)
+all=(header private_data rpc perf receive iwarp shm gss)
 seconds=60
 build=
 replay=

@@ -88,6 +88,7 @@ def main():
         "receive": [bytes([role]) + bytes((i * 37 + j * 11) % 256 for j in range(size))
                     for role in (0, 1) for i, size in enumerate((20, 100, 400))],
         "iwarp": [bytes((i * 53 + j * 29) % 256 for j in range(size)) for i, size in enumerate((40, 200, 800))],
+        "gss": [bytes((i * 53 + j * 29) % 256 for j in range(size)) for i, size in enumerate((40, 200, 800))],
         "shm": [bytes((i * 53 + j * 29) % 256 for j in range(size)) for i, size in enumerate((40, 200, 800))],
     }
     for target, seeds in corpora.items():
