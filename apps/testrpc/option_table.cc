@@ -254,8 +254,8 @@ constexpr Option kOptions[] = {
      "answer repeated writes from a duplicate request cache (default off; on: 16 entries)",
      [](Options& o, const std::string& v) { return take_replay_cache(o, v); }},
     {"gss-tcp", "ADDRESS:PORT", Kind::kStart, Group::kServer, kForServer, nullptr,
-     "with --sec krb5, krb5i or krb5p: make contexts by TCP at this address, too, as Linux's"
-     " rpc.gssd does (0.0.0.0:2049)",
+     "with --sec krb5, krb5i or krb5p: contexts can also be made by TCP at this address, as"
+     " callers like Linux's rpc.gssd do (0.0.0.0:2049)",
      [](Options& o, const std::string& v) { return take_gss_tcp(o, v); }},
     {"nfs-export", "PATH", Kind::kStart, Group::kNfs, kForClient, nullptr,
      "the export to work in (default /)",

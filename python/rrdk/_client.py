@@ -161,7 +161,7 @@ class Connection(Object):
         """Returns a Credential: a security context of RPCSEC_GSS with Kerberos, for any number of calls and connections.
         It is made by calls of the program's NULL procedure, and waited for. target is the server's service, such as
         "nfs@server.example.org"; principal says whose ticket is used, and None is the default one. This may take seconds.
-        Raises an Error: NOT_FOUND (no ticket, or no such service), REFUSED, NOT_A_PEER (the server takes no Kerberos),
+        Once no Credential, Call, Client or Connection has it any more, the server is told to forget it. Raises an Error: NOT_FOUND (no ticket, or no such service), REFUSED, NOT_A_PEER (the server takes no Kerberos),
         UNSUPPORTED, or what a call ends with."""
         may_wait("establish_context()")
         arguments = (need(program, Program)._handle, _c.text_of(target, "the target"), _c.number(protection),

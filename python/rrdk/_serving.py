@@ -26,7 +26,8 @@ class Procedure(namedtuple("Procedure", "number name handler worker idempotent e
 
 class Program(Handled):
     """The table of a program: what both ends know. The library keeps it once it has been used, so make it once.
-    `accepts` says which callers a server takes: Acceptance.INTEGRITY | Acceptance.PRIVACY is krb5i or better."""
+    `accepts` says whose calls are served: Acceptance.INTEGRITY | Acceptance.PRIVACY is krb5i or better. A client cannot
+    verify Kerberos, so a program that it offers (Client.add_service()) must also take other callers."""
     _what = "the program"
 
     def __init__(self, number, version, name, procedures, *, chunk_breach_is_transport_error=False,

@@ -76,7 +76,10 @@ enum class GssProtection : uint32_t {
  * interceptor compare CallSecurity::principal, with its realm.
  */
 using Acceptance = uint32_t;
-/** Any flavour, also unknown ones; of a procedure: what its service takes. */
+/**
+ * Any flavour, also unknown ones; of a procedure: what its service takes. To open one procedure of
+ * a service that demands Kerberos: kAcceptNone | kAcceptSys | kAcceptGss.
+ */
 constexpr Acceptance kAcceptAny = 0;
 constexpr Acceptance kAcceptNone = 1;       ///< AUTH_NONE
 constexpr Acceptance kAcceptSys = 2;        ///< AUTH_SYS: who the client says its user is
@@ -96,8 +99,8 @@ struct CallSecurity {
   GssProtection protection = GssProtection::kNone;  ///< kNone unless `principal` is set
   /**
    * The caller as Kerberos names it, with its realm: "alice@EXAMPLE.ORG",
-   * "nfs/host.example.org@EXAMPLE.ORG", with a NUL behind it. Empty if the caller was not proven.
-   * Valid until the call has ended.
+   * "nfs/host.example.org@EXAMPLE.ORG"; a NUL follows the last character. Empty, and its data()
+   * null, if the caller was not proven. Valid until the call has ended.
    */
   std::string_view principal;
 };
@@ -116,19 +119,24 @@ struct GssAcceptorOptions {
   /**
    * The most established contexts, at least 1. A caller has one for each client program or host
    * that it uses. Those whose tickets have ended are forgotten. When all are taken, the principal
-   * that has the most loses the one that it has not used for longest: the next call of it gets
-   * kGssCredProblem, and its client makes another. So a caller with a key displaces only contexts
-   * of those who have as many.
+   * with the most loses the one that it has not used for longest. The next call in that context
+   * gets kGssCredProblem, and the client makes another context. So a caller with a key displaces
+   * only contexts of principals that have as many as itself, or more.
    */
   uint32_t max_contexts = 4096;
   /**
-   * At least 1. Tokens, of up to 64 KiB each, that wait for the acceptor's thread: a further one is
-   * answered SYSTEM_ERR (Refusal::kGssBusy), or one of the peer with the most that wait, if that is
-   * another. So is a fifth one of the same connection. Also the number of contexts that wait for
-   * their next token, and of complete ones whose callers have signed no call yet: a further one
-   * takes the place of the oldest of the peer with the most. All of these come from peers that have
-   * proven nothing: a recorded token, sent again, makes such a context, too. Peers are told apart
-   * by origin (ReplayOptions), and those of one origin by connection.
+   * At least 1. It limits three things, each by itself, all from peers that have proven nothing: a
+   * recorded token, sent again, makes a context, too.
+   *
+   *   - Tokens, of up to 64 KiB each, that wait for the acceptor's thread. When there are too many,
+   *     the newest of the peer with the most is answered SYSTEM_ERR (Refusal::kGssBusy). So is a
+   *     fifth token of one connection.
+   *   - Contexts that wait for their next token.
+   *   - Complete contexts whose callers have signed no call yet.
+   *
+   * When there are too many contexts of one of these kinds, the peer with the most loses its
+   * oldest. Peers are told apart by origin (ReplayOptions: by default the hosts of an IPv4 /24 are
+   * one), and within an origin by connection.
    */
   uint32_t max_unfinished = 64;
   /**
@@ -144,13 +152,13 @@ struct GssAcceptorOptions {
    * Linux's NFS client needs it: its rpc.gssd makes the contexts of a mount over RDMA at TCP port
    * 2049 of the server, and the kernel then uses them over RDMA. Nothing else is served there:
    * NULL with a token, of any program and version, and NULL without RPCSEC_GSS, which does nothing.
-   * Other procedures are answered PROC_UNAVAIL, and calls in a context AUTH_TOOWEAK: also those
-   * that end it (RFC 2203 section 5.4), which its caller can make over RDMA.
+   * Other procedures are answered PROC_UNAVAIL, and calls in a context AUTH_TOOWEAK, including the
+   * call that ends it (RFC 2203 section 5.4): make that over RDMA.
    *
-   * It has a thread of its own and takes 64 connections, of which the oldest of the host with the
-   * most gives way to another, for 10 s each and with one call at a time. Tokens count towards
-   * max_unfinished. Every host that reaches the port may use it: Server's limits and `on_open` do
-   * not apply.
+   * It has a thread of its own. It takes 64 connections, each for 10 s and with one call at a time;
+   * for a further one, the oldest connection of the host with the most is closed, unless its token
+   * is being checked. Tokens count towards max_unfinished. Every host that reaches the port may use
+   * it: Server's limits and `on_open` do not apply.
    */
   std::string tcp = {};
   Reserved<4> reserved = {};  ///< spare bytes for later releases
@@ -163,11 +171,12 @@ struct GssAcceptorStats {
   uint64_t established = 0;  ///< since the acceptor was made
   uint64_t refused = 0;      ///< tokens that Kerberos refused, and those beyond max_unfinished
   uint64_t expired = 0;      ///< contexts whose tickets ended
-  uint64_t evicted = 0;      ///< contexts that made space for others
+  uint64_t evicted = 0;      ///< contexts that made space for others, used or not
   uint64_t destroyed = 0;    ///< contexts that their callers ended
   /**
-   * By GssAcceptorOptions::tcp: calls that were refused, but not for their tokens, and connections
-   * closed because what they sent is no call, their time was over, or another took their place.
+   * By GssAcceptorOptions::tcp: calls that were refused before Kerberos saw a token, including
+   * those beyond max_unfinished, which also count in `refused`; and connections closed because what
+   * they sent is no call, their time was over, or another took their place.
    */
   uint64_t tcp_refused = 0;
   Reserved<7> reserved = {};  ///< spare bytes for later releases
@@ -198,7 +207,7 @@ class GssAcceptor {
       const GssAcceptorOptions& options);
   /**
    * Destroy it after the Servers that use it. Otherwise they keep its contexts until they have
-   * ended, and the last of them waits for tokens that are being checked.
+   * ended, and the last of them waits until all tokens that have come are checked.
    */
   ~GssAcceptor();
   GssAcceptor(const GssAcceptor&) = delete;

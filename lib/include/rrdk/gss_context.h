@@ -53,22 +53,25 @@ struct GssContextOptions {
  * within their deadlines (Counter::kCallsForgotten). Later calls use it from the start.
  *
  * If the server or Kerberos refuses another context, a warning says why, and the calls end with
- * kAuthError; a call that is denied a second later tries it again. While a server forgets one
- * context right after the other, each waits longer than the last, up to 640 ms. A call that an
- * earlier connection had carried may end with kConnectionLost instead, since it may have been run.
- * A context is not renewed for a call that has been denied four times, for a connection that is
- * draining, and for a BackwardClient.
+ * kAuthError; a call that is denied a second later tries it again. If the server forgets the new
+ * context within about a second, too, the library waits before it establishes the next one: at
+ * first 10 ms, then twice as long each time, up to 640 ms. A call that an earlier connection had
+ * carried may end with kConnectionLost instead, since it may have been run. A context is not
+ * renewed for a call that has been denied four times, for a connection that is draining, and for a
+ * BackwardClient.
  *
  * A denial has no verifier. An attacker who can change messages can put one in place of a reply,
  * and so make the server run a call up to four times.
  *
- * A server has a window of numbers (RFC 2203 section 5.3.3.1): 2048 with this library's, 128 with
- * Linux. As many calls of a context are in flight at once, over all of its connections; further
- * ones wait as if for credits, and others of their connection behind them. A server leaves a call
- * unanswered whose number is below the window, which would end it with kTimeout. So a call also
- * waits while its number would push out one that is still on its way on another connection. If
- * replies do not show that it has arrived, that connection asks by a NULL call without a
- * credential; after a second without an answer it counts as arrived.
+ * A server has a window of numbers (RFC 2203 section 5.3.3.1): 2048 with this library's servers,
+ * 128 with Linux. At most that many calls of a context are in flight at once, over all of its
+ * connections. A further call waits as if for credits, and holds up the calls behind it on its
+ * connection, those of other contexts too. Use several contexts if that is too few.
+ *
+ * A server does not answer a call whose number has fallen out of the window. So a call also waits
+ * while its number would push out one that may still be on its way on another connection. If no
+ * reply shows that the other call has arrived, the library makes a NULL call on that connection,
+ * without a credential. After a second without an answer it no longer waits for that call.
  *
  * With kIntegrity and kPrivacy, arguments and results are copied and move as a whole, in pool
  * buffers: what was offered only counts towards the size of the reply. A call grows by about 100
@@ -77,11 +80,12 @@ struct GssContextOptions {
  * connection's poll core. Kerberos' library allocates memory for each.
  *
  * Lifetime: `caller` and `binding` must live until this function returns. The context depends on
- * neither, nor on the Runtime: it outlives the connection on which it was established. Its users
- * are the SharedCredentials that are copies of the result, and the connections, Clients and Calls
- * that have one; a connection that closes no longer counts. After the last one the server is told
- * to forget it (RFC 2203 section 5.4), on a connection that has carried its calls and is still up.
- * Nothing waits for that. Without such a connection the server forgets it in time.
+ * neither, nor on the Runtime: it outlives the connection on which it was established. It is in
+ * use while there is a SharedCredential of the context, or a connection, Client or Call that has
+ * it. After that the server is told to forget it (RFC 2203 section 5.4), on a connection that has
+ * carried its calls and is up, or is just being closed by the program. Nothing waits for that. If
+ * there is no such connection, the server forgets the context when its ticket ends, or when it
+ * needs the space.
  *
  * Threads: any that may wait (rrdk/runtime.h); several at once. Calls of one context take turns at
  * it: cores that share one wait for each other for as long as a checksum or cipher takes.

@@ -34,10 +34,10 @@
  *
  * Lifetime: a program owns its handles from ..._create() to ..._destroy(), and destroys them in the
  * opposite order: memory > runtime > server > server call and backward client; memory > buffers and
- * registered memory; memory and connection > call; runtime > client, connection and timer; acceptor
- * of Kerberos > server; runtime, servers and connections > telemetry. A program (rrdk_program) may
- * be destroyed at any time: objects that were given it keep its table. The library owns the handles
- * that callbacks get, and every `const char*` that is returned.
+ * registered memory; memory and connection > call; runtime > client, connection and timer;
+ * rrdk_gss_acceptor > server; runtime, servers and connections > telemetry. A program
+ * (rrdk_program) may be destroyed at any time: objects that were given it keep its table. The
+ * library owns the handles that callbacks get, and every `const char*` that is returned.
  *
  * Threads: the rules, also on what callbacks and handlers may do, are those of rrdk/runtime.h,
  * rrdk/client.h, rrdk/server.h, rrdk/service.h and rrdk/timer.h.
@@ -524,7 +524,7 @@ typedef struct rrdk_procedure {
   uint8_t eligible_args;
   uint8_t eligible_results;
   uint32_t fixed_results; /**< bytes of results without the variable parts; a multiple of four */
-  uint64_t accepts;       /**< rrdk_acceptance, in place of the program's; no effect on 0 */
+  uint64_t accepts;       /**< rrdk_acceptance, in place of the program's; procedure 0 takes all */
 } rrdk_procedure;
 
 typedef struct rrdk_program_options {
@@ -535,7 +535,9 @@ typedef struct rrdk_program_options {
   const rrdk_procedure* procedures; /**< in ascending order of their numbers, each once */
   size_t num_procedures;
   bool chunk_breach_is_transport_error; /**< rrdk::BreachAnswer */
-  uint64_t accepts;                     /**< rrdk_acceptance: the callers that servers take */
+  /** rrdk_acceptance: whose calls are served. A client cannot verify Kerberos: a program that it
+      offers and that takes RPCSEC_GSS only denies all but procedure 0. */
+  uint64_t accepts;
 } rrdk_program_options;
 
 /** An initializer for rrdk_program_options; `procedures` is an array. */
@@ -551,8 +553,8 @@ typedef struct rrdk_program_options {
    RRDK_ACCEPTS_ANY}
 
 /**
- * Copies the options. Errors: RRDK_E_INVALID_ARGUMENT, with a message that names the procedure,
- * RRDK_E_UNSUPPORTED.
+ * Copies the options. Errors: RRDK_E_INVALID_ARGUMENT, with a message that names the procedure;
+ * RRDK_E_UNSUPPORTED (a larger `size`, or a bit of `accepts`, that this release does not know).
  */
 rrdk_errc rrdk_program_create(const rrdk_program_options* options, rrdk_program** program,
                               rrdk_error* error);
@@ -687,7 +689,9 @@ typedef enum rrdk_gss_protection {
  *     return refuse(error.message);
  *   rrdk_caller_set_credential(caller, alice);
  *
- * Once the server has forgotten the context, another one is established while calls wait.
+ * Once the server has forgotten the context, another one is established while calls wait. Destroy
+ * it by rrdk_credential_destroy(). When no connection, client and call has it any more either, the
+ * server is told to forget the context (rrdk/gss_context.h).
  *
  * Errors: RRDK_E_INVALID_ARGUMENT (no such protection, or called on a poll core),
  * RRDK_E_NOT_FOUND (no ticket, or the KDC knows no such service), RRDK_E_REFUSED (by the server),
@@ -987,8 +991,8 @@ size_t rrdk_connection_counters(const rrdk_connection* connection, uint64_t* val
  *   server_options.gss = acceptor;
  *   program_options.accepts = RRDK_ACCEPTS_INTEGRITY | RRDK_ACCEPTS_PRIVACY;  // krb5i or better
  *
- * One may serve several servers, and must be destroyed after them. Any thread, but not in a child
- * of fork().
+ * One may serve several servers; destroy it after them. Create and destroy it on any thread, but
+ * not in a handler or callback, since that reads files and waits, and not in a child of fork().
  */
 typedef struct rrdk_gss_acceptor rrdk_gss_acceptor;
 
@@ -1010,7 +1014,7 @@ void rrdk_gss_acceptor_options_init(rrdk_gss_acceptor_options* options, size_t s
  */
 rrdk_errc rrdk_gss_acceptor_create(const rrdk_gss_acceptor_options* options,
                                    rrdk_gss_acceptor** acceptor, rrdk_error* error);
-/** Waits for a token that is being checked. */
+/** Waits until all tokens that have come are checked, which may take as long as reading files. */
 void rrdk_gss_acceptor_destroy(rrdk_gss_acceptor* acceptor);
 
 /** rrdk::GssAcceptorStats, which describe each field. */

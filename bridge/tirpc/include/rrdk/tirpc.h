@@ -25,8 +25,8 @@
  *   - A call is answered before its dispatch routine returns, or rrdk_svc_defer() is called in it.
  *   - Calls and replies have at most 8 MiB. The client has to know the largest size of a reply:
  *     RRDK_CLSET_MAX_REPLY, or the binding file.
- *   - Authentication: AUTH_NONE, AUTH_SYS, and RPCSEC_GSS with Kerberos by rrdk_authgss_create()
- * and rrdk_svc_create_gss(). Other flavours are refused on both sides.
+ *   - Authentication: AUTH_NONE and AUTH_SYS as with libtirpc, and Kerberos by
+ *     rrdk_authgss_create() and rrdk_svc_create_gss(). Other flavours are refused on both sides.
  *   - The descriptor of a CLIENT or SVCXPRT is -1.
  *
  * Threads: several threads may use one CLIENT, as with libtirpc: their calls are made one after the
@@ -100,18 +100,27 @@ CLIENT* rrdk_clnt_create(const char* uri, rpcprog_t program, rpcvers_t version);
  * authgss_create_default(), whose AUTH a CLIENT of rrdk_clnt_create() refuses: calls then end with
  * RPC_AUTHERROR and re_why AUTH_FAILED, and authgss_create() returns NULL.
  *
- *   AUTH *alice = rrdk_authgss_create(client, "nfs@server.example.org", RPCSEC_GSS_SVC_PRIVACY,
- * NULL); if (alice == NULL) { fprintf(stderr, "%s\n", rrdk_tirpc_error()); exit(1); }
+ *   #include <rpc/auth_gss.h>
+ *   AUTH *alice = rrdk_authgss_create(client, "nfs@server.example.org",
+ *                                     RPCSEC_GSS_SVC_PRIVACY, NULL);
+ *   if (alice == NULL) {
+ *     fprintf(stderr, "%s\n", rrdk_tirpc_error());
+ *     exit(1);  // with cl_auth NULL, calls would be made with AUTH_NONE
+ *   }
  *   client->cl_auth = alice;
  *
  * `target` is the service, and `service` a rpc_gss_svc_t of rpc/auth_gss.h: 1 proves who calls, 2
  * also protects arguments and results from changes, 3 also hides them. `principal` says whose
  * ticket is used, and NULL is the default one. With 2 and 3 the items of the binding file are
  * copied. The AUTH may be used by any number of CLIENTs of rrdk_clnt_create(), but by no other, and
- * by several threads. Destroy it by auth_destroy(), when no cl_auth refers to it any more; the
- * server is not told, and forgets the context in time. If the server forgets it earlier, the
- * library establishes another one while a call waits. authgss_service() and
- * authgss_get_private_data() must not be called for it.
+ * by several threads. authgss_service(), authgss_get_private_data() and rpc_gss_set_defaults() must
+ * not be called for it.
+ *
+ * Destroy it by auth_destroy() when no cl_auth refers to it any more. A CLIENT that has used it
+ * keeps the context until it makes a call with another cl_auth, or until clnt_destroy(). After the
+ * last of these the library tells the server, if the connection is up; otherwise the server forgets
+ * the context when its ticket ends, or earlier. If the server forgets it while it is in use, the
+ * library establishes another one while a call waits.
  *
  * It asks the KDC and the server, which may take seconds. Calls of other threads may wait
  * meanwhile, also on other CLIENTs. Returns NULL on failure: rrdk_tirpc_error() has the reason, and
@@ -162,18 +171,27 @@ SVCXPRT* rrdk_svc_create(const char* uri);
  * and NULL what KRB5_KTNAME names, or /etc/krb5.keytab. The library verifies the calls, and
  * rq_clntcred says who called:
  *
- *   if (request->rq_cred.oa_flavor != RPCSEC_GSS)
- *     return svcerr_weakauth(request->rq_xprt);
  *   const struct rrdk_svc_gss_caller *caller = request->rq_clntcred;
- *   if (caller->service < RPCSEC_GSS_SVC_INTEGRITY || strcmp(caller->principal, "alice@REALM") !=
- * 0) return svcerr_weakauth(request->rq_xprt);
+ *   if (request->rq_cred.oa_flavor != RPCSEC_GSS ||
+ *       caller->service < RPCSEC_GSS_SVC_INTEGRITY ||
+ *       strcmp(caller->principal, "alice@EXAMPLE.ORG") != 0) {
+ *     svcerr_weakauth(request->rq_xprt);
+ *     return;
+ *   }
+ *
+ * Its limits are the defaults of GssAcceptorOptions (rrdk/gss.h), but bodies of up to 8 MiB are
+ * taken. Contexts cannot be made by TCP.
  *
  * What libtirpc itself has for this is not for such an SVCXPRT: svcauth_gss_set_svc_name(),
  * svcauth_gss_get_principal(), rpc_gss_set_svc_name(), rpc_gss_getcred(), rpc_gss_set_callback().
  */
 SVCXPRT* rrdk_svc_create_gss(const char* uri, const char* service, const char* key_table);
 
-/** What rq_clntcred refers to if the flavour is RPCSEC_GSS, until the dispatch routine returns. */
+/**
+ * What rq_clntcred refers to if the flavour is RPCSEC_GSS and the transport is one of
+ * rrdk_svc_create_gss(), until the dispatch routine returns. A transport of libtirpc, whose xp_fd
+ * is not -1, has a struct rpc_gss_cred there. rq_clntname and rq_svcname are NULL.
+ */
 struct rrdk_svc_gss_caller {
   const char* principal; /**< proven: "alice@EXAMPLE.ORG" */
   unsigned service;      /**< a rpc_gss_svc_t */
