@@ -34,6 +34,7 @@ namespace {
 constexpr uint32_t kCredits = 16;
 constexpr uint32_t kMostPosted = 12;
 constexpr timeval kUsualTimeout = {25, 0};
+constexpr uint32_t kEstablishMs = 25'000;  // of each call that makes a security context
 // The overhead of a call that goes inline: the headers of RPC and RPC-over-RDMA, and a credential.
 constexpr uint32_t kMostHeaders = 1024;
 
@@ -444,6 +445,7 @@ Result<SharedCredential> Handle::establish(const GssContextOptions& options) {
     return tl::unexpected(allowed.error());
   std::lock_guard lock(mutex_);
   Lead lead(line_->reactor());
+  line_->reactor().poll();  // the core is this thread's from here on, and the library polls it
   return establish_context(line_->connection(), programs_.back()->binding(), options);
 }
 
@@ -563,7 +565,7 @@ Result<Client*> shared_client(Runtime& runtime) {
                                          .inline_size = kInlineSize,
                                          .max_call = kMostBytes,
                                          .max_reply = kMostBytes,
-                                         .call_timeout_ms = 0,
+                                         .call_timeout_ms = kEstablishMs,
                                          .chunk_threshold = kInlineSize});
     if (!made)
       return tl::unexpected(made.error());

@@ -24,6 +24,9 @@ namespace rrdk {
 
 namespace {
 
+// Of a call's message, in bytes: longer ones may have chunks.
+constexpr uint64_t kSurelyInline = 256;
+
 // The header of a call's message lies in one piece, since it was written first. Null: it does not.
 std::byte* header_of(const Message& message, uint32_t length) noexcept {
   const std::span<const Piece> pieces = message.pieces();
@@ -119,8 +122,9 @@ CallStatus Caller::Impl::number(Call::Impl& call) noexcept {
   try {
     if (path_ == nullptr)
       path_ = std::make_shared<gss::Path>(context_owner());
+    const uint64_t now_ns = base::Tsc::now_ns();
     if (its.numbered && !was_sent && its.session == present &&
-        present->keep_number(path_, core_.now(), its))
+        present->keep_number(path_, now_ns, its))
       return CallStatus::kOk;
     give_back_number(call);
     its.session = std::move(present);
@@ -129,7 +133,9 @@ CallStatus Caller::Impl::number(Call::Impl& call) noexcept {
       its.session.reset();
       return CallStatus::kAuthError;
     }
-    switch (its.session->take_number(path_, core_.now(), its)) {
+    its.may_be_fetched =
+        std::max(call.message.stream_length(), its.clear.stream_length()) > kSurelyInline;
+    switch (its.session->take_number(path_, now_ns, its)) {
       case gss::Numbering::kTaken:
         return CallStatus::kOk;
       case gss::Numbering::kLater:

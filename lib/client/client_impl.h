@@ -287,6 +287,8 @@ struct ClientConnection::Impl final : Caller::Impl,
   struct OwnTimer : runtime::Timer {
     Impl* connection = nullptr;
   };
+  // How long an answer to what the library asks by itself is waited for.
+  static constexpr uint64_t kCourtesyNs = 10'000'000'000;
   struct ContextWaiter final : gss::Initiator::Waiter, runtime::WorkItem {
     explicit ContextWaiter(Impl& its) : connection(its) {}
     void on_renewed() noexcept override;
@@ -475,6 +477,7 @@ struct ClientConnection::Impl final : Caller::Impl,
   std::mutex ended_mutex_;                                     // any thread: for the next one
   std::vector<std::unique_ptr<gss::Session>> ended_contexts_;  // that the server does not know yet
   std::vector<std::unique_ptr<LastCall>> last_calls_;          // which tell it
+  bool ignores_last_calls_ = false;                            // on this link
   OwnTimer waiting_timer_;
   OwnTimer timer_;  // the next attempt, or the end of this one
   Backoff backoff_;

@@ -19,7 +19,7 @@ namespace {
 // Contexts that wait until others have been ended. Further ones are left to the server.
 constexpr size_t kMostWaiting = 1024;
 // Such calls at a time. One that is not answered holds a credit for as long as the connection
-// lasts.
+// lasts, so there are no more then.
 constexpr size_t kMostLastCalls = 4;
 constexpr uint32_t kHeaderBytes = 1024;
 
@@ -46,7 +46,7 @@ void ClientConnection::Impl::end_context(std::unique_ptr<gss::Session> session) 
 // What has ended is dropped without a link.
 void ClientConnection::Impl::end_contexts() noexcept {
   RRDK_ON_CORE(core());
-  const bool can_send = link_ != nullptr && (is_up() || drains_up_);
+  const bool can_send = link_ != nullptr && (is_up() || drains_up_) && !ignores_last_calls_;
   for (;;) {
     LastCall* const free = can_send ? free_last_call() : nullptr;
     std::unique_ptr<gss::Session> next;
@@ -86,6 +86,7 @@ void ClientConnection::Impl::send_last_call(LastCall& call, std::unique_ptr<gss:
       return;
   }
   call.session = std::move(session);
+  call.deadline_ns = base::Tsc::now_ns() + kCourtesyNs;
   link_->engine().submit(call);
   core().mark_dirty(*link_);
 }
@@ -102,6 +103,7 @@ CallStatus ClientConnection::Impl::seal_last_call(LastCall& call) noexcept {
 // Whatever the server has said, there is nothing more to do.
 void ClientConnection::Impl::on_last_call_ended(engine::OutgoingCall& outgoing) noexcept {
   auto& call = static_cast<LastCall&>(outgoing);
+  ignores_last_calls_ |= call.status == CallStatus::kTimeout;
   call.release();
   call.session.reset();
   try {

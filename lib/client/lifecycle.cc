@@ -75,7 +75,8 @@ void ClientConnection::Impl::close_now(const Ending& ending) {
   wanted_ = false;
   look_again_.cancel(core());
   end_waiting(CallStatus::kShutdown);
-  set_credential(nullptr);  // no further call is made, and a context may have no other user
+  drains_up_ |= lose();     // no further call is sent, least of all without the credential
+  set_credential(nullptr);  // a context may have no other user
   end_contexts();
   if (!is_ending_contexts())
     return close_link(ending);
@@ -281,6 +282,7 @@ bool ClientConnection::Impl::send_probe() {
   if (!write_probe())
     return false;
   ++client_counters_.keepalives;
+  probe_->deadline_ns = 0;
   link_->engine().submit(*probe_);
   core().mark_dirty(*link_);
   return true;
@@ -328,6 +330,7 @@ void ClientConnection::Impl::prove_arrival() noexcept {
   const bool can_send = link_ != nullptr && (is_up() || drains_up_) && !probe_unanswered_;
   if (!can_send || path_->arrived() >= path_->sent() || !probe_call() || !write_probe())
     return;
+  probe_->deadline_ns = base::Tsc::now_ns() + kCourtesyNs;
   if (!link_->engine().requester().submit_at_once(*probe_))
     probe_unanswered_ = false;
   core().mark_dirty(*link_);

@@ -216,6 +216,7 @@ void ClientConnection::Impl::on_link_up() {
   core().timers().cancel(timer_);
   served_by_ = link_->runtime::Link::peer().remote;
   use(*link_, link_->open_lane());
+  ignores_last_calls_ = false;
   if (std::exchange(opened_, true)) {
     ++client_counters_.reconnections;
     if (auto left_out = returns_said_.allow(base::Tsc::now_ns()))

@@ -123,12 +123,13 @@ void ClientConnection::Impl::begin_renewing(const std::shared_ptr<gss::Initiator
   Renewing::Delay& delay = renewals_.back()->delay;
   delay.fire = [](runtime::Timer& timer) {
     const auto held = static_cast<Renewing::Delay&>(timer).renewing->held();
+    Impl& asker = *held->asker;
     try {
-      held->asker->ask_kerberos(
-          *held, [](Renewing& its) { its.step = its.context.ask_kdc(*its.initiator); });
+      asker.ask_kerberos(*held,
+                         [](Renewing& its) { its.step = its.context.ask_kdc(*its.initiator); });
     } catch (const std::bad_alloc&) {
       held->initiator->given_up();
-      std::erase(held->asker->renewals_, held);
+      std::erase(asker.renewals_, held);
     }
   };
   core().start_timer(delay, initiator->begins_at_ns());

@@ -50,6 +50,8 @@ bool Requester::submit_at_once(OutgoingCall& call) noexcept {
   call.sent = false;
   if (!common_.running() || common_.refuses_calls() || !may_start_or_grow())
     return false;
+  if (!queued_.empty() && (queued_.front()->resend || queued_.front()->again))
+    return false;  // it needs its own slot
   call.stage = CallStage::kQueued;
   common_.plain_limit = 0;
   if (start(call))
@@ -136,6 +138,7 @@ bool Requester::start(OutgoingCall& call) noexcept {
       return true;
     }
     call.sealed = true;
+    waits_turn_ = false;
   }
   if (is_plain(call)) [[likely]] {
     send_plain(call);

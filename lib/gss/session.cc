@@ -119,10 +119,18 @@ Session::Lane& Session::lane_of(const std::shared_ptr<Path>& path) {
 
 // The server's window ends at the highest number that it has seen, and it leaves calls below the
 // window unanswered (RFC 2203 section 5.3.3.1). So no number is sent that could push one out which
-// may still be on its way. On one connection none can be overtaken.
+// may still be on its way. On one connection none can be overtaken, unless the server fetches it.
 bool Session::is_open(uint64_t number, const Path& path, uint64_t now_ns) noexcept {
   uint64_t lowest = number;
   bool is_open = true;
+  if (!fetched_.empty()) {
+    std::erase_if(fetched_,
+                  [&](const Fetched& call) { return now_ns > call.since_ns + kPatienceNs; });
+  }
+  if (!fetched_.empty()) {
+    lowest = std::min(lowest, fetched_.front().number);
+    is_open = fetched_.front().number + window_ > number;
+  }
   for (Lane& lane : lanes_) {
     lane.look(now_ns);
     if (lane.first == 0)
@@ -157,6 +165,8 @@ Numbering Session::take_number(const std::shared_ptr<Path>& path, uint64_t now_n
     }
     return Numbering::kLater;
   }
+  if (call.may_be_fetched)
+    fetched_.push_back({next, now_ns});
   turn_ = nullptr;
   next_ = next + 1;
   ++outstanding_;
@@ -186,6 +196,11 @@ void Session::give_back(ProtectedCall& call) noexcept {
     return;
   const std::lock_guard lock(mutex_);
   --outstanding_;
+  if (!call.may_be_fetched)
+    return;
+  const auto its = std::ranges::lower_bound(fetched_, call.sequence, {}, &Fetched::number);
+  if (its != fetched_.end() && its->number == call.sequence)
+    fetched_.erase(its);
 }
 
 // Its calls have ended.

@@ -85,6 +85,8 @@ struct ProtectedCall {
   bool numbered = false;  // it has that number, and a place in the window for it
   bool complete = false;  // its message has it
   uint64_t position = 0;  // of that message on its Path
+  // Perhaps the server reads it, or an item of it, by RDMA, and looks at its number only then.
+  bool may_be_fetched = false;
   // The results in clear, if they came protected as a whole.
   Fragment results = {};
   Token unwrapped;
@@ -173,6 +175,10 @@ class Session {
     void add(uint64_t number, uint64_t now_ns) noexcept;
     void look(uint64_t now_ns) noexcept;
   };
+  struct Fetched {
+    uint64_t number;
+    uint64_t since_ns;
+  };
   // Longer than that a message is not on its way.
   static constexpr uint64_t kPatienceNs = 1'000'000'000;
   static constexpr uint64_t kTurnNs = 5'000'000;
@@ -200,6 +206,8 @@ class Session {
   // Numbers below this need no look at the lanes.
   uint64_t open_until_ = 0;
   std::vector<Lane> lanes_;
+  // Those of calls that may be fetched, and are not answered, in order.
+  std::vector<Fetched> fetched_;
   // Who was first to find no place takes the next one, unless it does not come for it.
   const Path* turn_ = nullptr;
   uint64_t turn_until_ns_ = 0;

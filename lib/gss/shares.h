@@ -34,14 +34,15 @@ class Shares {
 
   // It is the newest. The number is its name here.
   uint64_t add(Thing thing, const Owner& owner) {
-    Node& part = root_.part(owner.name).part(owner.part);
     const uint64_t number = ++last_;
+    Node* part = &root_.part(owner.name);
     try {
-      things_.emplace(number, Kept{std::move(thing), &part});
-      for (Node* node = &part; node != &root_; node = node->whole)
+      part = &part->part(owner.part);
+      things_.emplace(number, Kept{std::move(thing), part});
+      for (Node* node = part; node != &root_; node = node->whole)
         node->add(number);
     } catch (...) {
-      remove(part, number);
+      remove(*part, number);
       things_.erase(number);
       throw;
     }
@@ -90,13 +91,12 @@ class Shares {
     typename Ranks::iterator in_whole = {};  // else where that is
 
     Node& part(const std::string& its_name) {
-      std::unique_ptr<Node>& found = parts[its_name];
-      if (found == nullptr) {
-        found = std::make_unique<Node>(Node{.whole = this, .name = its_name});
-        Ranks made = {Rank{0, 0, found.get()}};
-        found->rank = made.extract(made.begin());
-      }
-      return *found;
+      if (const auto found = parts.find(its_name); found != parts.end())
+        return *found->second;
+      auto made = std::make_unique<Node>(Node{.whole = this, .name = its_name});
+      Ranks first = {Rank{0, 0, made.get()}};
+      made->rank = first.extract(first.begin());
+      return *parts.emplace(its_name, std::move(made)).first->second;
     }
     uint64_t next_to_yield() const noexcept {
       return yields == Yields::kOldest ? *numbers.begin() : *numbers.rbegin();

@@ -31,13 +31,22 @@ void append_words(std::vector<std::byte>& to, Values... values) {
   (append_u32(to, static_cast<uint32_t>(values)), ...);
 }
 
-// The host, or the network that a host of IPv6 can have all addresses of.
+// The host, or the network that a host of IPv6 can have all addresses of. A socket of [::] has
+// hosts of IPv4, too.
 fabric::Identity origin_of(const base::SocketAddress& far) {
-  fabric::Identity origin = {{far.storage.ss_family}};
-  if (far.storage.ss_family == AF_INET)
+  fabric::Identity origin = {{AF_INET}};
+  if (far.storage.ss_family == AF_INET) {
     std::memcpy(&origin.words[1], &reinterpret_cast<const sockaddr_in*>(far.get())->sin_addr, 4);
-  else
-    std::memcpy(&origin.words[1], &reinterpret_cast<const sockaddr_in6*>(far.get())->sin6_addr, 8);
+    return origin;
+  }
+  const in6_addr& address = reinterpret_cast<const sockaddr_in6*>(far.get())->sin6_addr;
+  if (IN6_IS_ADDR_V4MAPPED(&address)) {
+    std::memcpy(&origin.words[1], &address.s6_addr[12], 4);
+    return origin;
+  }
+  const bool is_local = IN6_IS_ADDR_LINKLOCAL(&address) || IN6_IS_ADDR_LOOPBACK(&address);
+  origin.words[0] = AF_INET6;
+  std::memcpy(&origin.words[1], &address, is_local ? 16 : 8);
   return origin;
 }
 

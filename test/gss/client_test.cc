@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <deque>
 #include <memory>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
@@ -786,6 +788,51 @@ TEST(Establishing, WorksFromC) {
   EXPECT_TRUE(rrdk_memory_whole(memory));
   rrdk_memory_destroy(memory);
   server.end();
+}
+
+// A connection gives its credential back when it closes, and sends no call without it.
+TEST(Closing, SendsNoCallWithoutItsCredential) {
+  struct Seen {
+    std::atomic<int> proven = 0, others = 0;
+  } seen;
+  const Procedure kLooks[] = {{kEcho, [](ServerCall call, void* argument) {
+                                 auto& all = *static_cast<Seen*>(argument);
+                                 ++(call.security().principal.empty() ? all.others : all.proven);
+                                 std::move(call).reply();
+                               }}};
+  auto acceptor = GssAcceptor::create({.service = "nfs@localhost", .key_table = {}}).value();
+  ServerOptions options;
+  options.gss = acceptor.get();
+  loopback::Ends ends(loopback::options_for(loopback::Cores::kDedicated), options, {},
+                      {{.binding = &kBinding, .procedures = kLooks, .context = &seen}});
+  GssContextOptions context;
+  context.target = "nfs@localhost";
+  for (int i = 0; i != 20; ++i) {
+    auto connection = ends.client->connect(ends.uri).value();
+    connection->set_credential(establish_context(*connection, kBinding, context).value());
+    // Its end is told to the server, which keeps the connection from closing at once.
+    std::optional<SharedCredential> other =
+        establish_context(*connection, kBinding, context).value();
+    {
+      Call call(*connection);
+      EXPECT_TRUE(call.set_credential(*other));
+      call.begin(kBinding, kEcho);
+      EXPECT_EQ(call.submit_and_wait(), CallStatus::kOk);
+    }
+    {
+      std::deque<loopback::Repeating> calls;
+      for (int k = 0; k != 8; ++k)
+        calls.emplace_back(*connection, kEcho).again();
+      const int before = seen.proven.load();
+      loopback::wait_until([&] { return seen.proven.load() > before + 20; }, [] { return 0u; });
+      other.reset();
+      connection->close_start();
+      for (const loopback::Repeating& call : calls)
+        loopback::wait_until([&] { return call.ended() != 0; }, [] { return 0u; });
+    }
+  }
+  EXPECT_EQ(seen.others.load(), 0);
+  ends.end();
 }
 
 // A context is renewed for the principal that had it, whose tickets need not be the default any

@@ -158,6 +158,34 @@ TEST_F(SmallWindow, IsNotMovedBeyondWhatIsOnItsWay) {
   ends.session.give_back(slow);
 }
 
+// The server looks at its number once it has read the arguments by RDMA; later messages do not
+// wait.
+TEST_F(SmallWindow, IsNotMovedBeyondACallThatIsFetched) {
+  for (const bool by_itself : {false, true}) {
+    ProtectedCall fetched;
+    fetched.may_be_fetched = true;
+    ASSERT_TRUE(take(one, fetched));
+    one->note_arrival(fetched.position);
+    const std::shared_ptr<Path>& path = by_itself ? one : other;
+    uint32_t made = 0;
+    while (make(path))
+      ASSERT_LE(++made, kSmall);
+    EXPECT_GE(made, kSmall - 2);
+    answer(*one, fetched);
+    for (int i = 0; i != 100; ++i)
+      ASSERT_TRUE(make(path));
+  }
+  ProtectedCall lost;
+  lost.may_be_fetched = true;
+  ASSERT_TRUE(take(one, lost));
+  one->note_arrival(lost.position);
+  while (make(other)) {
+  }
+  now += 2'000'000'000;
+  EXPECT_TRUE(make(other)) << "not for ever";
+  ends.session.give_back(lost);
+}
+
 TEST_F(SmallWindow, IsMovedByTheConnectionItself) {
   ProtectedCall slow;
   ASSERT_TRUE(take(one, slow));

@@ -118,6 +118,20 @@ TEST_F(TirpcGss, AnAuthServesManyClientsAndThreads) {
   two.join();
 }
 
+// The thread that made the CLIENT has not ended, and does nothing.
+TEST_F(TirpcGss, AThreadMakesAnAuthForAClientOfAnother) {
+  auto client = connect("gss", kOddProgram, kOddVersion);
+  AUTH* const none = client->cl_auth;
+  AuthPointer auth;
+  std::thread([&] {
+    auth = alice(client, 3);
+    client->cl_auth = auth.get();
+    EXPECT_EQ(seen_as(client), alice_by(3));
+  }).join();
+  EXPECT_EQ(seen_as(client), alice_by(3));
+  client->cl_auth = none;
+}
+
 TEST_F(TirpcGss, SaysWhyThereIsNoContext) {
   auto client = connect("gss", KV_PROG, KV_V1);
   const struct {
