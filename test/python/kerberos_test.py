@@ -119,8 +119,9 @@ class Acceptor(harness.Both):
         self.use(Protection.PRIVACY)
         self.assert_told(1, 6, Protection.PRIVACY, alice)
         self.assert_told(3, 6, Protection.PRIVACY, alice)
-        self.assertEqual(self.acceptor.stats(), {"contexts": 3, "established": 3, "refused": 0, "expired": 0,
-                                                 "evicted": 0, "destroyed": 0, "tcp_refused": 0})
+        stats = self.acceptor.stats()
+        self.assertEqual(stats.pop("contexts") + stats.pop("destroyed"), 3)
+        self.assertEqual(stats, {"established": 3, "refused": 0, "expired": 0, "evicted": 0, "tcp_refused": 0})
         self.assertNotEqual(self.acceptor.tcp_port, 0)
 
     def test_security_is_not_shown_after_the_answer(self):
