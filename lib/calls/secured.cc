@@ -24,7 +24,7 @@ namespace rrdk {
 
 namespace {
 
-// Of a call's message, in bytes: longer ones may have chunks.
+// A call's message of more bytes may have chunks.
 constexpr uint64_t kSurelyInline = 256;
 
 // The header of a call's message lies in one piece, since it was written first. Null: it does not.

@@ -85,7 +85,7 @@ struct ProtectedCall {
   bool numbered = false;  // it has that number, and a place in the window for it
   bool complete = false;  // its message has it
   uint64_t position = 0;  // of that message on its Path
-  // Perhaps the server reads it, or an item of it, by RDMA, and looks at its number only then.
+  // Perhaps the server reads the message, or an item, by RDMA, and looks at the number only then.
   bool may_be_fetched = false;
   // The results in clear, if they came protected as a whole.
   Fragment results = {};
