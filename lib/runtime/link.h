@@ -242,7 +242,7 @@ class Link {
   // A completion that takes longer than kLongNs takes long; then the doorbell rings every kPostNs.
   static constexpr size_t kCompletionsAtOnce = 8;
   static constexpr uint64_t kLongNs = 1'000;
-  static constexpr uint64_t kPostNs = 40'000;
+  static constexpr uint64_t kPostNs = 60'000;
   void on_many_completions(std::span<const fabric::Completion> completions);
   friend class PollCore;
   friend class Turns;
