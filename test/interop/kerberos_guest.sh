@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # In a guest with siw on lo: each kind of security with RRDK and Linux in both roles.
 #
-#   kerberos_guest.sh BUILD [DRIVER]      over our driver iwarp (the default) or verbs
+#   kerberos_guest.sh BUILD
 #
 # Ends with a table of what was tried. The realm is that of test/gss/realm.py, in the guest. Ends with
 # status 77 where something is missing.
 set -euo pipefail
 here=$(dirname -- "${BASH_SOURCE[0]}")
 . "$here/guest.sh"
-build=$1 driver=${2-iwarp}
+build=$1
 
 skip() {
   say "$*"
@@ -31,11 +31,11 @@ table=()
 # passed CLIENT SERVER KIND SIZES SOURCE
 passed() {
   add_result "$1" "$2" "$3" yes
-  record --device "siw ($driver:)" --client "$1, $3" --server "$2, $3" --inline "4096 / 4096" --sizes "$4" "$5"
+  record --device "siw (iwarp:)" --client "$1, $3" --server "$2, $3" --inline "4096 / 4096" --sizes "$4" "$5"
 }
 
 # add_result CLIENT SERVER KIND RESULT
-add_result() { table+=("$(printf '%-7s %-18s %-18s %-6s %s' "$driver" "$@")"); }
+add_result() { table+=("$(printf '%-18s %-18s %-6s %s' "$@")"); }
 
 use_mount() {
   local size
@@ -54,13 +54,13 @@ use_mount() {
 target() { [ "$1" = sys ] || echo "--target nfs@localhost"; }
 
 from_ours_to_ours() {
-  local kind uri=$driver://$siw_address:20052
+  local kind uri=iwarp://$siw_address:20052
   taskset -c 1 "$build/apps/testrpc/testrpc" --server "$uri" --sec "${kinds// /,}" --idle adaptive --max-size 1M \
     >/tmp/server.log 2>&1 &
   server=$!
   wait_for 60 "testrpc's server" listens 20052
   for kind in $kinds; do
-    say "== testrpc to testrpc, $driver, $kind"
+    say "== testrpc to testrpc, $kind"
     # shellcheck disable=SC2046 # words
     timeout --foreground 100 taskset -c 0 "$build/apps/testrpc/testrpc" --client "$uri" --sec "$kind" $(target "$kind") \
       --engine echo,read,write --size 3000,100K --window 4 --count 6 --verify --idle adaptive --json /tmp/run.json
@@ -77,9 +77,9 @@ mount_ours() { mount_rdma $mnt "$siw_address" 20051 20048 "soft,timeo=600,retran
 from_linux_to_ours() {
   local kind demand=()
   for kind in $kinds; do
-    say "== mount -o sec=$kind, $driver"
+    say "== mount -o sec=$kind"
     [ "$kind" = sys ] || demand=(--kerberos 0.0.0.0:2049)
-    start_memory_server "$build" "$driver://$siw_address:20051" --megabytes 60 "${demand[@]}"
+    start_memory_server "$build" "iwarp://$siw_address:20051" --megabytes 60 "${demand[@]}"
     mount_ours "$kind"
     grep "$mnt.*proto=rdma.*sec=$kind," /proc/mounts
     use_mount
@@ -101,7 +101,7 @@ call_linux() {
   local kind=$1
   shift
   # shellcheck disable=SC2046 # words
-  try_nfs3 "$build" "$driver://$siw_address:20049" --sec "$kind" $(target "$kind") "$@"
+  try_nfs3 "$build" "iwarp://$siw_address:20049" --sec "$kind" $(target "$kind") "$@"
 }
 
 from_ours_to_linux() {
@@ -141,5 +141,5 @@ rpc.svcgssd -f -n &
 wait_for 30 "rpc.svcgssd" sh -c "ls -l /proc/$!/fd | grep -q auth.rpcsec.init"
 from_ours_to_linux
 kernel_says
-say "== driver, client, server, security"
+say "== client, server, security"
 printf '%s\n' "${table[@]}"

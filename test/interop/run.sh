@@ -30,7 +30,6 @@
 #   device          a device that is removed under Linux's client, and made again
 #   breaks          connections that break again and again, and calls that are repeated
 #   kerberos        calls that Kerberos secures, and calls without it
-#   kerberos-verbs  the same, over the verbs driver and siw
 #
 # And without NFS:
 #
@@ -40,7 +39,7 @@ here=$(cd -P -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 root=$here/../..
 . "$root/scripts/lib/common.sh"
 cases=(errors versions wire rpcbind kernel-server kernel-client kerberos loss device breaks)
-more=(kernel-client-long host-client host-server rxe-server rxe-client kerberos-verbs)
+more=(kernel-client-long host-client host-server rxe-server rxe-client)
 results=
 kernel=()
 
@@ -95,7 +94,6 @@ run_kernel-client-long() { in_guest 900 "--siw lo" "$here/kernel_client_guest.sh
 run_rxe-server() {
   in_guest 500 "--rxe veth" "$here/kernel_server.sh $build verbs://10.7.0.1:20049 'rxe (verbs:)'"
 }
-run_kerberos-verbs() { in_guest 700 "--siw lo" "$here/kerberos_guest.sh $build verbs"; }
 run_rxe-client() { in_guest 500 "--rxe veth" "$here/kernel_client_rxe.sh $build"; }
 
 # The guest serves until a file appears in the shared folder.
