@@ -31,8 +31,8 @@ rrdk_procedure procedure_at(const rrdk_program_options& options, size_t i) noexc
 
 // A bit of a later release must not be dropped: it may be all that a program takes.
 bool knows_callers(uint64_t accepts) noexcept {
-  constexpr uint64_t all = kAcceptNone | kAcceptSys | kAcceptGss;
-  return (accepts & ~all) == 0;
+  constexpr uint64_t kKnown = kAcceptNone | kAcceptSys | kAcceptGss;
+  return (accepts & ~kKnown) == 0;
 }
 static_assert(RRDK_ACCEPTS_NONE == kAcceptNone && RRDK_ACCEPTS_SYS == kAcceptSys &&
               RRDK_ACCEPTS_AUTHENTIC == kAcceptAuthentic && RRDK_ACCEPTS_GSS == kAcceptGss &&
