@@ -193,8 +193,8 @@ SVCXPRT* rrdk_svc_create_gss(const char* uri, const char* service, const char* k
  * is not -1, has a struct rpc_gss_cred there. rq_clntname and rq_svcname are NULL.
  */
 struct rrdk_svc_gss_caller { /* NOLINT(readability-identifier-naming): a name as in C */
-  const char* principal; /**< proven: "alice@EXAMPLE.ORG" */
-  unsigned service;      /**< a rpc_gss_svc_t */
+  const char* principal;     /**< proven: "alice@EXAMPLE.ORG" */
+  unsigned service;          /**< a rpc_gss_svc_t */
 };
 
 /** The address at which it listens: the URI with the port that the system chose. Valid as long as
